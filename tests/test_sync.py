@@ -1,0 +1,68 @@
+"Notebooks are the source: the committed library is exactly what they export, and they are clean."
+import json, os, shutil, subprocess, sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+NOTEBOOKS = sorted(p for p in (ROOT / "nbs").rglob("*.ipynb") if ".ipynb_checkpoints" not in p.parts)
+
+
+def _run(cmd, cwd):
+    env = {k: v for k, v in os.environ.items() if k != "IN_TEST"}        # nbdev_export does nothing while it is set
+    return subprocess.run([str(BIN / cmd[0]), *cmd[1:]], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    d = tmp_path_factory.mktemp("export")
+    for f in ("settings.ini", "pyproject.toml"): shutil.copy(ROOT / f, d)
+    shutil.copytree(ROOT / "nbs", d / "nbs", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
+    for cmd in (["nbdev_clean"], ["nbdev_export"]):
+        r = _run(cmd, d); assert r.returncode == 0, r.stderr
+    return d
+
+
+def test_library_is_what_the_notebooks_export(exported):
+    new = {p.relative_to(exported): p.read_bytes() for p in (exported / "reveal_kit").rglob("*.py")}
+    old = {p.relative_to(ROOT): p.read_bytes() for p in (ROOT / "reveal_kit").rglob("*.py")}
+    assert set(new) == set(old), f"modules without a notebook or not exported: {sorted(map(str, set(new) ^ set(old)))}"
+    assert [str(p) for p in new if new[p] != old[p]] == [], "run nbdev_clean && nbdev_export and commit both"
+
+
+def test_notebooks_are_clean(exported):
+    dirty = [str(p.relative_to(ROOT)) for p in NOTEBOOKS if p.read_bytes() != (exported / p.relative_to(ROOT)).read_bytes()]
+    assert dirty == [], "run nbdev_clean"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_cell_ids_are_unique_and_kernel_is_named(path):
+    nb = json.loads(path.read_text())
+    ids = [c["id"] for c in nb["cells"]]
+    assert len(ids) == len(set(ids))
+    assert nb["metadata"]["kernelspec"]["name"] == "python3"
+
+
+@pytest.mark.parametrize("path", [p for p in NOTEBOOKS if p.parent.name in ("paper", "bench")], ids=lambda p: p.stem)
+def test_papermill_notebooks_have_a_parameters_cell(path):
+    tags = [t for c in json.loads(path.read_text())["cells"] for t in c["metadata"].get("tags", [])]
+    assert tags.count("parameters") == 1, "papermill would inject parameters at the top and the defaults would win"
+
+
+def test_import_is_light():
+    code = """
+import sys, time
+t = time.perf_counter()
+import reveal_kit
+import importlib, pathlib
+names = [p.stem for p in pathlib.Path(reveal_kit.__file__).parent.glob('[a-z]*.py')]
+first = time.perf_counter() - t
+for n in names: importlib.import_module(f'reveal_kit.{n}')
+heavy = {'torch', 'faster_whisper', 'ctranslate2', 'onnxruntime', 'rapidocr', 'faiss', 'cv2', 'av', 'xllamacpp', 'transformers', 'sklearn', 'matplotlib', 'pandas', 'openai'} & set(sys.modules)
+print(first, sorted(heavy))
+"""
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert out.returncode == 0, out.stderr
+    first, heavy = out.stdout.split(" ", 1)
+    assert heavy.strip() == "[]" and float(first) < 1
