@@ -83,7 +83,7 @@ def look_note(
     h, s, v = colorsys.rgb_to_hsv(float(r), float(g), float(b))
     edges = (15, 42, 68, 165, 195, 260, 295, 345)                         # degrees at which one hue name ends
     hue = "grey" if s < 0.12 else _hues[sum(h * 360 >= e for e in edges) % 8]
-    move = float(stats[:, 4].mean())
+    move = float(stats[1:, 4].mean()) if len(stats) > 1 else 0.0   # the first frame's change is the cut before it
     return f"{'dark' if v < 0.3 else 'bright' if v > 0.7 else 'medium bright'}, mostly {hue}, {'still' if move < 1 else 'slight motion' if move < 6 else 'much motion'}"
 
 # %% ../nbs/09_segments.ipynb #8a237f14
