@@ -18,8 +18,10 @@ from statistics import fmean
 from string import Template
 from typing import Annotated
 from pydantic import BaseModel, Field, WithJsonSchema, create_model
-from .chat import evidence_prompt, value_probabilities
+from .chat import evidence_prompt
 from .core import Evidence, Question, Trace
+from .replies import Reply, expected_values, value_probabilities
+from .replies import SCORES as SPELLINGS
 from .rubrics import Criterion, RubricPool, catalogue, load_pool, matching
 
 # %% ../nbs/12_verifier.ipynb #e4fdf7e8
@@ -207,7 +209,7 @@ def lower(value) -> tuple[float, str]: # score in {0, 0.5, 1}, and the repair th
 class Reading:
     "What a verifier's reply says, after repair."
     grid: dict[str, dict[str, float]]
-    at: dict[tuple[str, str], int]     # (option, criterion) -> offset of its number in the reply, for those that were written as scores
+    at: dict[tuple[str, str], tuple]   # (option, criterion) -> path and offset of its number in the reply, for those that stand as one of the three
     unknown: tuple[str, ...]
     analysis: str
     counts: Counter
@@ -222,8 +224,9 @@ def read_scores(text: str, keys: tuple[str, ...], names: tuple[str, ...]) -> Rea
                 if o not in grid: counts["unknown options"] += 1
                 elif k not in names: counts["unknown criteria"] += 1
                 else:
-                    grid[o][k], repair = lower(value); at[o, k] = offset
-                    if repair: counts[repair] += 1; del at[o, k]
+                    grid[o][k], repair = lower(value)
+                    if repair: counts[repair] += 1
+                    else: at[o, k] = path, offset + isinstance(value, str)   # inside the quotes
             case ("rubric_criteria_scores", *_): counts["misplaced"] += 1
             case ("unknown_options", _): unknown.append(str(value).strip().upper())
             case ("missing_evidence_analysis",): analysis = value if isinstance(value, str) else ""
@@ -233,13 +236,16 @@ def read_scores(text: str, keys: tuple[str, ...], names: tuple[str, ...]) -> Rea
     return Reading({o: {k: grid[o].get(k, 0.0) for k in names} for o in keys}, at, tuple(o for o in keys if o in unknown), analysis, +counts)
 
 # %% ../nbs/12_verifier.ipynb #091d9eda
-def soften(reading: Reading, reply) -> tuple[dict[str, dict[str, float]], Counter]: # the grid, and what was repaired
+def soften(reading: Reading, reply: Reply) -> tuple[dict[str, dict[str, float]], Counter]: # the grid, and what was repaired
     "The grid with every number replaced by its expectation under the token probabilities of `reply`."
     grid, counts = {o: dict(z) for o, z in reading.grid.items()}, Counter()
-    for (o, k), offset in reading.at.items():
-        p = value_probabilities(reply, offset, ("0", "0.5", "1"))
-        if p: grid[o][k] = min(1.0, max(0.0, math.fsum(float(v) * x for v, x in p.items())))
-        else: counts["no probability"] += 1
+    try: means = expected_values(reply, [p for p, _ in reading.at.values()])
+    except (ValueError, KeyError, IndexError):   # not one whole JSON object: read place by place
+        shares = [value_probabilities(reply, i, SPELLINGS) for _, i in reading.at.values()]
+        means = [math.fsum(z * p for z, p in s.items()) if s else None for s in shares]
+    for (o, k), z in zip(reading.at, means):
+        if z is None: counts["no probability"] += 1
+        else: grid[o][k] = min(1.0, max(0.0, float(z)))
     return grid, counts
 
 # %% ../nbs/12_verifier.ipynb #ee957116
@@ -270,13 +276,16 @@ class Verifier:
         return self._selected.setdefault(key, chosen)
 
     def judge(self, question: Question, evidence, trace: Trace | None = None) -> Verdict:
-        "Score `evidence` (in admission order) and say whether it is sufficient."
-        criteria, keys = self.select(question, trace), keys_of(question)
-        names = tuple(c.name for c in criteria)
-        reply = self.chat.ask("verifier", evidence_prompt(question, tuple(evidence), verify_task(question, criteria)), schema=verify_schema(keys, names), question=question.id,
+        "Select criteria, score `evidence` (in admission order) by them and say whether it is sufficient."
+        return self.score(question, evidence, self.select(question, trace), trace)
+
+    def score(self, question: Question, evidence, criteria: tuple[Criterion, ...], trace: Trace | None = None) -> Verdict:
+        "The second call alone, with given `criteria`."
+        evidence, keys, names = tuple(evidence), keys_of(question), tuple(c.name for c in criteria)
+        reply = self.chat.ask("verifier", evidence_prompt(question, evidence, verify_task(question, criteria)), schema=verify_schema(keys, names), question=question.id,
                               max_tokens=160 + len(keys) * (8 + 10 * len(names)), logprobs=10 if self.score_mode == "soft" else 0, trace=trace)
         reading = read_scores(reply.text, keys, names)
         grid, extra = soften(reading, reply) if self.score_mode == "soft" else (reading.grid, {})
         out = verdict(grid, criteria, self.threshold, reading.unknown, reading.analysis, self.aggregate, self.score_mode, reading.counts + Counter(extra))
-        if trace is not None: trace.add("verify", evidence=len(tuple(evidence)), **out.to_dict())
+        if trace is not None: trace.add("verify", evidence=len(evidence), **out.to_dict())
         return out
