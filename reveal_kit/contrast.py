@@ -78,7 +78,7 @@ def read_labels(text: str, pieces: list[Evidence]) -> Labels:
 
 def label(chat, question: Question, gold: str, pieces: list[Evidence], trace: Trace | None = None) -> Labels:
     "Ask the role `teacher` which pieces decide and which mislead."
-    numbered = tuple(replace(e, text=f"#{i} {e.text}") for i, e in enumerate(pieces, 1))
+    numbered = tuple(replace(e, id=f"#{i}") for i, e in enumerate(pieces, 1))
     task = Template(TEACHER_TASK).substitute(gold=gold_text(question, gold))
     return read_labels(chat.ask("teacher", evidence_prompt(question, numbered, task), schema=label_schema(len(pieces)), question=question.id, max_tokens=120, trace=trace).text, pieces)
 

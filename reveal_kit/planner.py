@@ -16,7 +16,7 @@ from string import Template
 from typing import Annotated, Literal
 import numpy as np
 from pydantic import BaseModel, Field, create_model
-from .chat import evidence_prompt
+from .chat import evidence_prompt, neutral
 from .core import Question, Segment, Trace
 from .online import UNIFORM, PlannerView, unit
 from .rubrics import is_negation
@@ -162,9 +162,10 @@ def repair_schema(most: int) -> type[BaseModel]:
     return create_model("Repair", strategy=(Literal[TEXT, UNIFORM], ...), queries=(list[text], Field(json_schema_extra=dict(maxItems=most))), reasoning=(str, Field(json_schema_extra=dict(maxLength=200))))
 
 def repair_task(view: PlannerView, most: int = 4) -> str:
-    "The planner's instruction; all it learns of the online memory is in here."
-    tried = "\n".join(f"- {q}: {'new evidence' if g else 'nothing new'}" for q, g in zip(view.history, view.gained)) or "- nothing"
-    return Template(REPAIR_TASK).substitute(tried=tried, covered=", ".join(map(str, view.covered)) or "none", missing=view.analysis or "not named", most=most)
+    "The planner's instruction; all it learns of the online memory is in here, and none of it can close a tag or open a line."
+    line = lambda text: " ".join(neutral(text).split())
+    tried = "\n".join(f"- {line(q)}: {'new evidence' if g else 'nothing new'}" for q, g in zip(view.history, view.gained)) or "- nothing"
+    return Template(REPAIR_TASK).substitute(tried=tried, covered=", ".join(map(str, view.covered)) or "none", missing=line(view.analysis) or "not named", most=most)
 
 # %% ../nbs/13_planner.ipynb #1b6bcde3
 def read_repair(

@@ -16,7 +16,7 @@ from string import Template
 from typing import Annotated, Callable, Literal
 import numpy as np
 from pydantic import BaseModel, Field
-from .chat import evidence_prompt, fence
+from .chat import evidence_prompt, quote
 from .contrast import Pair, gold_text
 from .core import InputError, Question, Trace
 from .online import unit
@@ -127,7 +127,7 @@ def propose(
     trace: Trace | None = None,
 ) -> tuple[list[Operation], Counter]:
     "Ask the role `proposer` how the pool should change for one pair."
-    lines = lambda evidence: fence("\n".join(map(str, evidence)))
+    lines = lambda evidence: "\n".join(f"[{e.span}] {quote(e.text)}" for e in evidence)
     task = Template(PROPOSE_TASK).substitute(catalogue="\n".join(f"- {c.name} (weight {c.weight:g}): {c.description}" for c in pool), gold=gold_text(pair.question, pair.gold),
                                              positive=lines(pair.positive), negative=lines(pair.negative), high=f"{high:.2f}", low=f"{low:.2f}", most=most)
     return read_proposal(chat.ask("proposer", evidence_prompt(pair.question, (), task), schema=Proposal, question=pair.question.id, max_tokens=600, trace=trace).text, pair.question)

@@ -59,8 +59,8 @@ def test_the_teacher_sees_the_gold_answer_and_numbered_pieces():
     chat = Always('{"sufficient": [2], "misleading": [1]}')
     two = label(chat, q, "B", [ev(1, "the ferry waits"), ev(2, "engine trouble")])
     (role, messages, schema, kw), = chat.asked
-    assert role == "teacher" and "B. engine repair" in str(messages) and "#2 engine trouble" in str(messages) and kw["question"] == "h1"
-    assert two.positive[0].text == "engine trouble"                                       # the number is not part of the evidence
+    assert role == "teacher" and "B. engine repair" in str(messages) and "[#2 0:20-0:30] <<engine trouble>>" in str(messages) and kw["question"] == "h1"
+    assert two.positive[0] == ev(2, "engine trouble")                                     # the number is not part of the evidence
     assert schema_of(schema)["properties"]["sufficient"]["items"] == {"enum": [1, 2]} and parse_reply(chat.text, label_schema(2))[1] == ""
     assert gold_text(q, "B") == "B. engine repair" and gold_text(Question("f", "v", "Why?"), "fog") == "fog"
 
