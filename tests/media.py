@@ -1,9 +1,9 @@
-"""Tiny real videos for tests, written with PyAV in some 20 ms each. Every frame carries its number in a 4x4 grid of black and white blocks, and every second of sound its own pitch."""
+"""Tiny real videos for tests, written with PyAV in some 50 ms each. Every frame carries its number in a grid of light and dark blocks, and every second of sound its own pitch."""
 from fractions import Fraction
 from pathlib import Path
 import numpy as np
 
-MS = Fraction(1, 90000)                                 # fine enough for 24000/1001 and what TS uses
+CLOCK = Fraction(1, 90000)                              # fine enough for 24000/1001, and what TS uses
 
 def picture(
     n: int,                                             # the frame's number, 0 to 65535
@@ -33,7 +33,7 @@ def heard(samples: np.ndarray, rate: int) -> float:
     return float(np.argmax(np.abs(np.fft.rfft(samples * np.hanning(len(samples))))) * rate / len(samples))
 
 def make(
-    path,                      # .mp4, .mkv, .webm, .avi, .ts, .mov, .m4a: the name decides the container
+    path,                      # .mp4, .mov, .m4a, .mkv, .webm, .avi, .flv, .ts: the name decides the container
     seconds: float = 4,
     rate: float = 10,          # frames per second; a Fraction works too
     size=(64, 48),             # as stored, before rotation
@@ -46,6 +46,7 @@ def make(
     sound_rate: int = 44100,
     channels: int = 1,
     sound_delay: float = 0.0,  # seconds by which the sound starts after the picture (negative: before)
+    hole=None,                 # (from, to) in seconds: no sound is written there
     video: bool = True,        # False: sound only
     gop: int = 10,             # frames between keyframes
     codec: str = "libx264",
@@ -62,9 +63,9 @@ def make(
     with av.open("file:" + str(path), "w", format={".m4v": "mp4", ".ts": "mpegts", ".mkv": "matroska", ".m4a": "mp4"}.get(path.suffix, path.suffix[1:] or "mp4"),
                  options={"movflags": "faststart"} if faststart else {}) as c:
         if video:
-            v = c.add_stream(codec, rate=Fraction(rate).limit_denominator(1001), options={"g": str(gop), "crf": "20", "preset": "veryfast", "threads": "1", **(codec_options or {})})
+            v = c.add_stream(codec, rate=Fraction(rate).limit_denominator(1001), options={"g": str(gop), "crf": "20", "preset": "veryfast", "sc_threshold": "0", "threads": "1", **(codec_options or {})})
             v.width, v.height, v.pix_fmt = *size, pix_fmt or ("yuv420p" if size[0] % 2 == size[1] % 2 == 0 else "yuv444p")
-            v.codec_context.time_base = MS if path.suffix != ".avi" else 1 / Fraction(rate).limit_denominator(1001)
+            v.codec_context.time_base = CLOCK if path.suffix != ".avi" else 1 / Fraction(rate).limit_denominator(1001)
             if aspect: v.codec_context.sample_aspect_ratio = aspect
             if rotate is not None or flip: v.set_display_rotation(rotate or 0, hflip=flip) if flip else v.set_display_rotation(rotate)
         if sound is not False:
@@ -80,6 +81,7 @@ def make(
             c.mux(v.encode(None))
         if sound is not False:
             for k in range(0, len(samples), 1024):
+                if hole and hole[0] <= k / sound_rate < hole[1]: continue
                 block = np.repeat(samples[None, k:k+1024], channels, 0)
                 f = av.AudioFrame.from_ndarray(np.ascontiguousarray(block), format="fltp", layout=a.layout.name)
                 f.sample_rate, f.time_base, f.pts = sound_rate, Fraction(1, sound_rate), k + round((start + sound_delay) * sound_rate)
