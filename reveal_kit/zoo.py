@@ -155,12 +155,15 @@ def folder(name: str) -> Path:
     return here
 
 # %% ../nbs/05_zoo.ipynb #db70667b
-def weights(name: str) -> str: # hex, or `repository@revision` before a hub model's first pull
+def weights(
+    name: str,  # a registered model, or the path of a model file
+) -> str:       # hex, or `repository@revision`; empty for a model that somebody else serves
     "What identifies the weights of `name`."
-    m = model(name); files = _expected(m)
-    if not files: return f"{m.hub}@{m.revision}"
-    if len(files) == 1: return files[0].sha256
-    return hashlib.sha256("".join(f"{f.sha256}  {f.path}\n" for f in sorted(files, key=lambda f: f.path)).encode()).hexdigest()
+    m = registry().get(name)
+    if m is None: return sha256(p) if (p := Path(name).expanduser()).is_file() else ""
+    if not m.pinned: return f"{m.hub}@{m.revision}"
+    if len(m.files) == 1: return m.files[0].sha256
+    return hashlib.sha256("".join(f"{f.sha256}  {f.path}\n" for f in sorted(m.files, key=lambda f: f.path)).encode()).hexdigest()
 
 # %% ../nbs/05_zoo.ipynb #7c6972d2
 @dataclass(frozen=True)
