@@ -30,6 +30,7 @@ class Role(Spec):
     api_key_env: str = Field("", description="name of the environment variable that holds the key")
     context: int = Field(8192, ge=256, description="tokens of one request and its reply")
     max_tokens: int = Field(512, ge=1, description="tokens of a reply at most")
+    limit: Literal["max_tokens", "max_completion_tokens"] = Field("max_tokens", description="what the server calls that number")
     parallel: int = Field(1, ge=1, description="requests at once")
     temperature: float = Field(0.0, ge=0, le=2, description="0: the most probable word")
     timeout: float = Field(120, gt=0, description="seconds until a call is given up and tried again")
@@ -44,6 +45,7 @@ class Role(Spec):
         if self.engine == "openai" and not self.base_url: raise ValueError("engine openai needs a base_url")
         if self.api_key_env and not (self.api_key_env.isidentifier() and self.api_key_env.upper() == self.api_key_env):
             raise ValueError("api_key_env is the NAME of an environment variable such as OPENAI_API_KEY, never the key")
+        if "@" in self.base_url or "?" in self.base_url: raise ValueError("base_url must hold no user name, password or query: keys belong into the environment, see api_key_env")
         if odd := [k for k in self.extra if "key" in k.lower() or "auth" in k.lower()]: raise ValueError(f"extra holds {odd[0]}: keys belong into the environment, see api_key_env")
         return self
 
@@ -79,7 +81,7 @@ class RevealSpec(Spec):
     top_l2: int = Field(4, ge=0, description="L2 per query (B.3)")
     top_l3: int = Field(2, ge=0, description="L3 per query (B.3)")
     rerank: int = Field(8, ge=1, description="pieces kept by the rubric rerank (B.3)")
-    rerank_scope: Literal["round", "query"] = Field("round", description="8 per round, as the text has it, or per query, as the 26 of Fig. 5 suggest; open")
+    rerank_scope: Literal["query", "round"] = Field("query", description="8 per query or per round: 26 pieces in one round (Fig. 5) and 31 on average over at most three need 8 per query (B.3); open")
     rerank_by: Literal["query", "criteria", "both"] = Field("both", description="what a candidate is compared with: the paper says rubric-guided (B.3); open")
     dedup: float = Field(0.9, ge=0, le=1, description="evidence with a higher cosine to the cache is rejected (B.2)")
     subquestions: tuple[int, int] = Field((2, 4), description="sub-questions of round 0, from and to (B.3)")
@@ -90,6 +92,7 @@ class RevealSpec(Spec):
     uniform: int = Field(8, ge=1, description="L1 segments of one uniform sampling, as many as a query returns; open")
     criteria: int = Field(4, ge=1, description="criteria selected per question at most; open")
     aggregate: Literal["max", "mean", "min"] = Field("max", description="from the options' scores to one: the maximum (B.3)")
+    rubrics: str = Field("starter", description="rubric pool: the name of a shipped one, or a .yaml file (3.2)")
     score_mode: Literal["hard", "soft"] = Field("hard", description="hard: the number that the model writes (B.3); soft: its expectation under the token probabilities")
     evidence_order: Literal["admission", "time"] = Field("admission", description="in which order the answerer reads evidence; open")
     long_video: float = Field(600.0, ge=0, description="seconds; above, the answerer's frames come from the retrieved spans (B.2)")

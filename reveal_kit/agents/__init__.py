@@ -13,6 +13,7 @@ from ..core import InputError
 AGENTS = { # name -> where it lives, levels of memory it reads
     "direct": ("reveal_kit.agents.direct:Direct", 1),
     "retrieval": ("reveal_kit.agents.retrieval:Retrieval", 1),
+    "reveal": ("reveal_kit.agents.reveal:Reveal", 3),
 }
 
 # %% ../../nbs/agents/39_agents.ipynb #d157540a
@@ -30,7 +31,7 @@ def load(
     def make(kit, **switches):
         takes = made.from_kit if hasattr(made, "from_kit") else made
         give = dict(kit=kit) if "kit" in inspect.signature(takes).parameters else {}
-        known = set(inspect.signature(made).parameters) - {"self", "chat", "memory", "kit"}
+        known = set(inspect.signature(made).parameters) - {"self", "chat", "memory", "kit", "spec", "verifier"} | set(getattr(getattr(made, "spec", None), "model_fields", ()))
         if odd := sorted(set(switches) - known): raise InputError(f"agent {name!r} has no switch {odd[0]!r}; it has {', '.join(sorted(known)) or 'none'}")
         agent = takes(**give, **switches)
         if not callable(getattr(agent, "answer", None)): raise InputError(f"agent {name!r}: the class needs a method answer(question)")
