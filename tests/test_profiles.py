@@ -100,6 +100,8 @@ def test_a_wrong_file_gets_one_line_with_file_and_field(tmp_path, text, parts):
 def test_a_key_in_a_profile_is_refused_and_not_repeated(tmp_path):
     line = refused(tmp_path, 'extends = "mini"\n[roles.planner]\nengine = "openai"\nmodel = "o3"\nbase_url = "http://x/v1"\napi_key_env = "sk-proj-4711secret"', "NAME of an environment variable")
     assert "4711" not in line
+    line = refused(tmp_path, 'extends = "mini"\n[roles.planner]\nengine = "openai"\nmodel = "o3"\nbase_url = "http://me:4711secret@x/v1"', "base_url must hold no user name")
+    assert "4711" not in line
     line = refused(tmp_path, 'extends = "mini"\n[roles.planner]\nmodel = "o3"\n[roles.planner.extra]\napi_key = "4711secret"', "extra holds api_key")
     assert "4711" not in line
 
