@@ -5,20 +5,21 @@
 # %% auto #0
 __all__ = ['RATE', 'VAD', 'PIECE', 'DECODE', 'LINES', 'NO_SPEECH', 'UNSURE', 'Sound', 'quietest', 'windows', 'glue', 'unloop',
            'join_tracks', 'pieces', 'Whisper', 'settings', 'detect', 'window', 'transcribe', 'normal_words',
-           'words_error_rate']
+           'words_error_rate', 'Word', 'Line', 'Track', 'read_track', 'shift']
 
 # %% ../nbs/02_speech.ipynb #67b5704d
 import hashlib, math, re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from .core import Span, InputError
 from .subtitles import Word, Line, Track, join_text, to_lines, read_track, shift, _dense
+
+_all_ = ["Word", "Line", "Track", "read_track", "shift"]
 
 # %% ../nbs/02_speech.ipynb #6aa1b2f8
 RATE = 16000 # samples per second, Whisper's
@@ -155,8 +156,10 @@ def _weights(folder: Path, blocks: int = 16, size: int = 1 << 16) -> str: # 16 h
 
 def settings(self: Whisper) -> dict:
     "Everything that determines the transcript of a given sound; JSON values."
+    from importlib.metadata import version
     return dict(model=self.name, weights=_weights(self.folder), compute=self.compute, device=self.device, language=self.language, rate=RATE,
-        engine={p: version(p) for p in ("faster-whisper", "ctranslate2")}, windows=list(windows.__defaults__), vad=VAD, piece=PIECE, decode=DECODE, lines=LINES, silence=[NO_SPEECH, UNSURE], loops=list(unloop.__defaults__))
+        engine={p: version(p) for p in ("faster-whisper", "ctranslate2")}, windows=list(windows.__defaults__), vad=VAD, piece=PIECE, decode=DECODE, lines=LINES, silence=[NO_SPEECH, UNSURE],
+        loops=list(unloop.__defaults__), language_from=list(Whisper.detect.__defaults__), version=1)
 Whisper.settings = property(settings)
 
 # %% ../nbs/02_speech.ipynb #dfcdc841

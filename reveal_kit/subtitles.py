@@ -188,7 +188,7 @@ def _plain(text: str) -> str:
 # %% ../nbs/01a_subtitles.ipynb #92e9aafc
 _t = r"(-?)(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:[.,](\d{1,9}))?"
 _timing = re.compile(rf"^\s*{_t}\s*-+>\s*{_t}(?!\d)")
-_broken_timing = re.compile(r"^\s*-?\d[\d:.,]*\s*-+>|^\s*-->")
+_broken_timing = re.compile(r"^\s*-?\d+[:.,]\S*\s*-+>|^\s*-->")
 
 def _clock(sign, h, m, s, frac) -> float:
     v = int(h or 0) * 3600 + int(m) * 60 + int(s) + float(f"0.{frac or 0}")
@@ -202,11 +202,12 @@ def _cues(text: str, vtt: bool, problems: Counter) -> list[tuple]: # (start, end
     cues = []
     for (i, m), (j, _) in zip(marks, marks[1:]):
         body = lines[i+1:j]
-        if vtt: body = list(takewhile(str.strip, body))  # a blank line ends a cue: what follows is a comment, a style or the next one's name
-        elif j < len(lines) and body and body[-1].strip().isdigit() and (len(body) == 1 or not body[-2].strip() or body[-1].strip() == str(len(cues) + 2)):
-            body.pop()                                   # the number of the next cue
+        if vtt: body = list(takewhile(bool, body))  # an empty line ends a cue: what follows is a comment, a style or the next one's name
+        elif j < len(lines) and body and (number := body[-1].strip()).isdecimal():
+            before = lines[i-1].strip() if i else ""
+            if len(body) == 1 or not body[-2].strip() or before.isdecimal() and before[:9] == str(int(number[:9]) - 1): body.pop() # the number of the next cue
         if m: cues.append((_clock(*m.groups()[:5]), _clock(*m.groups()[5:]), [p for p in map(_plain, body) if p]))
-        else: problems["times unreadable"] += 1; cues.append((math.nan, None, []))
+        else: problems["times unreadable"] += 1
     return cues
 
 # %% ../nbs/01a_subtitles.ipynb #400716bc
@@ -238,7 +239,7 @@ def tidy(
         if end is not None and end < start: start, end = (end, start) if start - end <= OPEN else (start, None); problems["reversed times"] += 1
         if not math.isfinite(start) or abs(start) > FAR: problems["times out of reach"] += 1; continue
         start = round(start - offset, 3); end = None if end is None else round(end - offset, 3)
-        if start >= end_of or (start if end is None else end) < 0: problems["outside the video"] += 1; continue
+        if start >= end_of or start < 0 and (end is None or end <= 0): problems["outside the video"] += 1; continue
         if end is None: problems["no end"] += 1
         elif end == start: end = None; problems["no length"] += 1
         elif end - max(start, 0) > LONGEST: end = None; problems["too long"] += 1
@@ -344,10 +345,11 @@ def read_track(
 
 def _lines(text, path, problems, offset, duration, english) -> list[Line]:
     "Lines from the file's text, by the form it has."
-    if re.match(r'\[\s*[\[{\]]|\{\s*"|\[\s*$', text) and not text.startswith("[Script"):
+    if re.match(r'\[\s*(?:[\[{\]"\d]|$)|\{\s*["}]', text):
         rows = _json_rows(text, problems); read = list(filter(None, map(_row, rows)))
         if len(read) < len(rows): problems["rows unreadable"] += len(rows) - len(read)
-        if rows and not read: raise InputError(f"{path}: JSON without subtitle rows. Rows need text and timestamp, text and start_time, or line and start.")
+        if not rows: return []
+        if not read: raise InputError(f"{path}: JSON without subtitle rows. Rows need text and timestamp, text and start_time, or line and start.")
         if read and all(r[0] for r in read): return to_lines(_words((r[1:] for r in read), problems, offset, duration), gap=0.5, long=0)
         cues = [(s, e, [p for p in map(_plain, t.splitlines()) if p]) for _, s, e, t in read]
     elif "-->" in text or _timing.search(text): cues = _cues(text, text.startswith("WEBVTT"), problems)
