@@ -168,7 +168,8 @@ def decode(data: bytes) -> tuple[str, str]: # the text; a note on what had to be
             return text, "characters unreadable" if "\ufffd" in text else ""
     head = data[:4096]
     for at, enc in ((1, "utf-16-le"), (0, "utf-16-be")):  # Latin letters and digits leave every second byte zero
-        if len(head) > 7 and head[at::2].count(0) > len(head) / 8 and not head[1 - at::2].count(0): return data.decode(enc, "replace"), "encoding guessed"
+        zeros, others = head[at::2].count(0), head[1 - at::2].count(0)
+        if len(head) > 7 and zeros > len(head) / 8 and zeros > 10 * others: return data.decode(enc, "replace"), "encoding guessed"
     try: return data.decode("utf-8"), ""
     except UnicodeDecodeError: text = data.decode("utf-8", "replace")
     broken = text.count("\ufffd")

@@ -116,6 +116,9 @@ def test_encodings(put, encoding, note):
     t = read_track(put("1\n00:00:01,000 --> 00:00:02,000\nDéjà vu im Café\n", encoding=encoding))
     assert got(t) == [(1, 2, "Déjà vu im Café")] and t.problems == note
 
+def test_chinese_in_utf_16_without_a_mark(put):
+    for e in ("utf-16-le", "utf-16-be"): assert read_track(put("1\n00:00:01,000 --> 00:00:02,000\n一二三\n", encoding=e)).text() == "一二三"
+
 def test_one_broken_byte_does_not_cost_the_others(put):
     text = "1\n00:00:01,000 --> 00:00:02,000\ndéjà là été\n".encode()
     t = read_track(put(text.replace(b"\xc3\xa9j", b"\xffj")))
