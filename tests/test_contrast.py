@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from reveal_kit.contrast import FILTERS, Example, Funnel, Labels, Pair, candidates, contrast, gold_text, label, label_schema, read_labels, same, training
 from reveal_kit.core import Evidence, InputError, Question, Segment, Span
-from reveal_kit.refine import (Operation, Proposal, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, propose, read_proposal, refine, separates, separation,
+from reveal_kit.refine import (Operation, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
                                validate, work)
 from reveal_kit.replies import Reply, parse_reply, schema_of
 from reveal_kit.rubrics import KINDS, Criterion, RubricPool, load_pool, parse_pool
@@ -174,7 +174,7 @@ def test_a_criterion_may_not_copy_its_question():
 
 def test_the_proposer_sees_both_sides_and_its_reply_fits_the_schema():
     reply = proposal(dict(op="add", criterion=GOOD | dict(kinds=["cause"])), dict(op="reweight", target="gist", weight=2.0))
-    assert parse_reply(reply, Proposal)[1] == ""
+    assert parse_reply(reply, proposal_schema())[1] == ""
     chat = Always(reply)
     ops, counts = propose(chat, pool, pair(1), 0.5, 0.25)
     text = str(chat.asked[0][1])
