@@ -24,7 +24,8 @@ class Spec(BaseModel):
 # %% ../nbs/06_profiles.ipynb #47977c07
 class Role(Spec):
     "Who speaks: an engine, a model, and how it is asked."
-    engine: Literal["llama.cpp", "vllm", "openai", "narrator", "ocr"] = Field("llama.cpp", description="what serves it: started by the kit (llama.cpp, vllm), running elsewhere (openai), or no chat model at all (narrator, ocr)")
+    engine: Literal["llama.cpp", "vllm", "openai", "narrator", "ocr"] = Field("llama.cpp",
+        description="what serves it: started by the kit (llama.cpp, vllm), running elsewhere (openai), or no chat model at all (narrator, ocr)")
     model: str = Field("", description="its name in the registry of models, or the id that the server knows")
     base_url: str = Field("", description="an OpenAI-compatible endpoint that already runs; empty: the kit starts the engine")
     api_key_env: str = Field("", description="name of the environment variable that holds the key")
@@ -52,7 +53,8 @@ class Role(Spec):
 # %% ../nbs/06_profiles.ipynb #e92b352f
 class Encoder(Spec):
     "What turns text, frames or scenes into vectors, or speech into text."
-    engine: Literal["minilm", "bge", "descriptor", "siglip", "words", "qwen3-vl", "endpoint", "faster-whisper", "subtitles", "none"] = Field("none", description="which encoder; `words`: the text encoder over a scene's words; `endpoint`: an embeddings server; `subtitles`: the file that comes with a video")
+    engine: Literal["minilm", "bge", "descriptor", "siglip", "words", "qwen3-vl", "endpoint", "faster-whisper", "subtitles", "none"] = Field("none",
+        description="which encoder; `words`: the text encoder over a scene's words; `endpoint`: an embeddings server; `subtitles`: the file that comes with a video")
     model: str = Field("", description="its name in the registry of models, a hub id, or what the server knows")
     arch: str = Field("", description="open_clip's name of the architecture")
     weights: str = Field("", description="a local file or folder; empty: where `reveal models pull` puts the model")
@@ -148,7 +150,8 @@ class Profile(Spec):
     def settings(self) -> dict:
         "Everything that can shape a result, as JSON values: neither titles, folders of this machine, nor names of keys."
         hidden = {"api_key_env", "base_url", "timeout", "parallel"}
-        return self.model_dump(mode="json", exclude={"title": True, "benchmarks": True, "roles": {"__all__": hidden}, **{e: {"api_key_env", "base_url", "weights", "device", "batch"} for e in ENCODERS}})
+        here = {e: {"api_key_env", "base_url", "weights", "device", "batch"} for e in ENCODERS}
+        return self.model_dump(mode="json", exclude={"title": True, "benchmarks": True, "roles": {"__all__": hidden}} | here)
 
 # %% ../nbs/06_profiles.ipynb #676e027a
 def _folder() -> Path: return Path(__file__).parent / "assets" / "profiles" if "__file__" in globals() else root() / "reveal_kit" / "assets" / "profiles"
@@ -267,7 +270,8 @@ def describe(self) -> list[dict]: # role, model, where, present
     "One row per named role and encoder; roles that are not named are `default`."
     rows = [_row(r, self.roles[r]) for r in ("default", *ROLES) if r in self.roles]
     rows += [_row(e, getattr(self, e)) for e in ENCODERS if getattr(self, e).engine != "none"]
-    if self.scene_encoder.engine == "words": next(r for r in rows if r["role"] == "scene_encoder").update(_row("scene_encoder", self.text_encoder) | dict(model="words by the text encoder"))
+    if self.scene_encoder.engine == "words": # as present as the text encoder that it uses
+        next(r for r in rows if r["role"] == "scene_encoder").update(_row("scene_encoder", self.text_encoder) | dict(model="words by the text encoder"))
     return rows
 
 Profile.describe = describe

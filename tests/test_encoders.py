@@ -250,7 +250,7 @@ def test_endpoint_keeps_order_and_asks_several_at_once(server):
     assert np.allclose(v, unit([[0, n, 1] for n in range(1, 13)])) and 2 <= server.most <= 4
 
 def test_endpoint_of_another_dimension_is_refused_with_both(server):
-    with pytest.raises(InputError, match="gives 3 numbers per vector and 2048 are expected"): EndpointScenes("m", server.url).query(["x"])
+    with pytest.raises(InputError, match="gives 3 numbers per vector and the profile expects 2048"): EndpointScenes("m", server.url).query(["x"])
     assert EndpointScenes("m", server.url, dim=0).dim == 3
 
 @pytest.mark.parametrize("answer, message", [
