@@ -368,7 +368,7 @@ def audio(
     out = np.zeros(max(0, hi - lo) if self.has_audio else 0, np.float32)
     for a in range(lo, lo + len(out), PIECE * rate):
         piece = out[a-lo:a-lo+PIECE*rate]
-        for t, frame in _runs(self, a / rate - LEAD, (a + len(piece)) / rate + LEAD):
+        for t, frame in _runs(self, a / rate - LEAD, (a + len(piece)) / rate):
             given = frame.sample_rate; n = round(t * given)
             skip = -n % (given // math.gcd(given, rate))
             x = _mono(frame, skip, rate)

@@ -65,7 +65,7 @@ def make(
         if video:
             v = c.add_stream(codec, rate=Fraction(rate).limit_denominator(1001), options={"g": str(gop), "crf": "20", "preset": "veryfast", "sc_threshold": "0", "threads": "1", **(codec_options or {})})
             v.width, v.height, v.pix_fmt = *size, pix_fmt or ("yuv420p" if size[0] % 2 == size[1] % 2 == 0 else "yuv444p")
-            v.codec_context.time_base = CLOCK if path.suffix != ".avi" else 1 / Fraction(rate).limit_denominator(1001)
+            v.codec_context.time_base = CLOCK if codec != "mpeg4" else 1 / Fraction(rate).limit_denominator(1001)
             if aspect: v.codec_context.sample_aspect_ratio = aspect
             if rotate is not None or flip: v.set_display_rotation(rotate or 0, hflip=flip) if flip else v.set_display_rotation(rotate)
         if sound is not False:

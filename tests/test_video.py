@@ -23,7 +23,7 @@ def film(folder): return Video(media.make(folder / "film.mp4", seconds=12, gop=3
 
 OPEN = {"x264-params": "open-gop=1:bframes=3:keyint=30:min-keyint=30:scenecut=0"}
 KINDS = {"a.mp4": {}, "front.mp4": dict(faststart=True), "open.mp4": dict(codec_options=OPEN), "a.mkv": {}, "a.ts": {}, "open.ts": dict(codec_options=OPEN), "a.mov": {}, "a.flv": {},
-         "a.avi": dict(codec="mpeg4"), "a.webm": dict(codec="libvpx", sound_rate=48000), "ten.mp4": dict(pix_fmt="yuv420p10le"), "odd.mp4": dict(size=(65, 49)),
+         "a.avi": dict(codec="mpeg4"), "four.ts": dict(codec="mpeg4", codec_options={"bf": "2"}), "a.webm": dict(codec="libvpx", sound_rate=48000), "ten.mp4": dict(pix_fmt="yuv420p10le"), "odd.mp4": dict(size=(65, 49)),
          "late.mp4": dict(start=5), "late.mkv": dict(start=5), "late.ts": dict(start=1000), "stereo.mp4": dict(channels=2), "surround.mkv": dict(channels=6), "aspect.mp4": dict(aspect=Fraction(4, 3))}
 
 @pytest.mark.parametrize("name", KINDS)
