@@ -3,7 +3,7 @@ import math
 import pytest
 from hypothesis import given, settings, strategies as st
 from reveal_kit.core import InputError, Question, Span
-from reveal_kit.policies import (APART, HYPOTHESES, POLICIES, POOL, Hit, Reference, contrastive, dedup, distance, focused, hypotheses, ranked, recall, retrieve, same_place,
+from reveal_kit.policies import (SEPARATION, HYPOTHESES, POLICIES, POOL, Hit, Reference, contrastive, dedup, distance, focused, parse_hypotheses, ranked, recall, retrieve, same_place,
                                  shares, truncate)
 
 # scores anywhere, ties and not-a-number included; scenes that touch, repeat and overlap; more and fewer than any bound
@@ -38,12 +38,12 @@ def test_recall(hs, k, measure):
     assert len(got) == min(k, len(pool)) and {x.id for x in got} <= {h.id for h in pool}
     first = [x for x in got if x.why == "spread"]; rest = got[len(first):]
     assert all(x.why == "backfill" for x in rest), "backfill comes after the separated ones"
-    for i, a in enumerate(first): assert all(distance(a.span, b.span, measure) >= APART for b in first[:i])
+    for i, a in enumerate(first): assert all(distance(a.span, b.span, measure) >= SEPARATION for b in first[:i])
     place = {h.id: i for i, h in enumerate(r)}
     for part in (first, rest): assert [place[x.id] for x in part] == sorted(place[x.id] for x in part)
     if rest: # backfill starts only when nothing separated is left in the pool
         left = [h for h in pool if h.id not in {x.id for x in first}]
-        assert all(any(distance(h.span, x.span, measure) < APART for x in first) for h in left)
+        assert all(any(distance(h.span, x.span, measure) < SEPARATION for x in first) for h in left)
         assert [x.id for x in rest] == [h.id for h in left[:len(rest)]], "the best of those passed over"
 
 def test_recall_pool_is_fifteen_and_may_be_less_than_k():
@@ -96,7 +96,7 @@ def test_total_and_bounded(q, hs, k, policy, measure, split, many):
     def search(query): asked.append(query); return hs
     got = retrieve(q, policy, search, k, measure=measure, split=split, many=many)
     assert len(got.refs) <= k and tuple(asked) == got.queries and all(s.startswith(q.text.strip()) or s == q.text for s in asked)
-    assert got.used == policy or (policy == "contrastive" and got.used == "focused" and not hypotheses(q.options))
+    assert got.used == policy or (policy == "contrastive" and got.used == "focused" and not parse_hypotheses(q.options))
     if many == "first": assert len(asked) <= HYPOTHESES
     truth = {h.id: h for h in ranked(hs, q.until)}
     for r in got.refs: assert r.id in truth and r.span == truth[r.id].span, "a policy invents nothing and moves nothing"
