@@ -92,6 +92,7 @@ class RevealSpec(Spec):
     jaccard: float = Field(0.9, ge=0, le=1, description="a query this similar to an earlier one is rejected (B.3)")
     cosine_evidence: float = Field(0.70, ge=0, le=1, description="a query this similar to the evidence is rejected (B.3)")
     uniform: int = Field(8, ge=1, description="L1 segments of one uniform sampling, as many as a query returns; open")
+    rubrics: str = Field("starter", description="a shipped rubric pool or the path of a .yaml file; the paper's own pool is not public; open")
     criteria: int = Field(4, ge=1, description="criteria selected per question at most; open")
     aggregate: Literal["max", "mean", "min"] = Field("max", description="from the options' scores to one: the maximum (B.3)")
     rubrics: str = Field("starter", description="rubric pool: the name of a shipped one, or a .yaml file (3.2)")

@@ -44,10 +44,14 @@ def test_mini_changes_only_what_it_explains():
 
 def test_the_code_that_implements_a_constant_has_the_same_default():
     "A profile's default and the default of the function that uses it must not drift apart."
-    from reveal_kit import planner, policies, router, snapshot
+    from reveal_kit import policies, router, snapshot
     v = VestaSpec()
-    assert (policies.K, policies.POOL, policies.APART, policies.HYPOTHESES) == (v.K, v.pool, v.separation, v.hypotheses)
+    assert (policies.K, policies.ALPHA, policies.POOL, policies.SEPARATION, policies.HYPOTHESES) == (v.K, v.alpha, v.pool, v.separation, v.hypotheses)
     assert router.CONFIDENT == v.confident and snapshot.LIMIT == v.ledger_chars
+
+def test_minis_theta_is_the_descriptors():
+    from reveal_kit.embed import Descriptor
+    assert Profile.load("mini").reveal.theta == Descriptor.theta
 
 def test_every_field_is_explained():
     for spec in (Role, Encoder, RevealSpec, VestaSpec, Profile):
