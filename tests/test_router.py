@@ -11,6 +11,7 @@ from reveal_kit.router import (CUES, DEMANDS, OPTIONS, ROUTE, TABLE9, Accounting
 from tests.chat_server import ChatServer, Say
 
 say = lambda demand, confidence=.9: json.dumps(dict(demand=demand, confidence=confidence))
+quick = settings(max_examples=50, deadline=None) # a busy machine is no failure
 Q = Question("town-017", "town", "What makes the smith leave?", ("the heat", "a quarrel"), until=300)
 
 def client(server, log=None, **kw): return Chat(dict(default=Endpoint("test-model", server.url, timeout=2)), CallLog() if log is None else log, **kw) # an empty log is false
@@ -52,6 +53,7 @@ def test_prior(text, options, demand, explicit):
 text = st.text(st.characters(codec="utf-8"), min_size=1, max_size=80).filter(str.strip)
 anyq = st.builds(lambda t, o: Question("q", "v", t, tuple(o)), st.one_of(text, st.lists(st.sampled_from([c.example for c in CUES]), min_size=1, max_size=3).map(" ".join)), st.lists(text, max_size=8))
 
+@quick
 @given(anyq)
 def test_prior_is_the_sum_of_its_cues(q):
     p = prior(q); s = dict(zip(DEMANDS, p.scores))
@@ -67,6 +69,7 @@ def test_table_9():
 
 estimates = st.one_of(st.none(), st.builds(Estimate, demand=st.sampled_from(DEMANDS), confidence=st.floats(0, 1)))
 
+@quick
 @given(anyq, estimates, st.floats(0, 1))
 def test_merge(q, rho, confident):
     b = prior(q); demand, reason, fallback = merge(b, rho, "" if rho else "failed", confident)
@@ -152,7 +155,7 @@ def test_soft_confidence_is_the_probability_of_the_word():
     assert soft.estimate.demand == "competing" and soft.estimate.confidence == pytest.approx(.5/.9, abs=1e-3) and (soft.pi, soft.fallback) == ("focused", "unsure")
     with ChatServer(say("competing")) as server, pytest.raises(InputError, match="soft"): estimate(Q, client(server), mode="loud")
 
-@settings(max_examples=25, deadline=None)
+@quick
 @given(anyq)
 def test_total(q):
     r = route(q); assert r.pi in ("focused", "recall", "contrastive") and r.reason and r._repr_markdown_() and json.dumps(r.to_dict())
