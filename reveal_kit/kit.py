@@ -30,7 +30,7 @@ def endpoints(
         if not s.chats: continue
         known = s.model in zoo.registry()
         out[role] = Endpoint(model=s.model, base_url=s.base_url or UNSERVED, weights=zoo.weights(s.model) if known else "", temperature=s.temperature, max_tokens=s.max_tokens,
-                             context=s.context, vision=s.vision, extra=s.extra, timeout=s.timeout)
+                             context=s.context, vision=s.vision, extra=s.extra, timeout=s.timeout, limit=s.limit)
     return out
 
 # %% ../nbs/15_kit.ipynb #730240f9

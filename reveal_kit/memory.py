@@ -175,7 +175,7 @@ def _summaries(below, level, r, s, progress): # segments of `level` from those o
 # %% ../nbs/10_memory.ipynb #5a9476a4
 def _settings(video, r, subtitles=None): # what determines a memory, JSON values only; known before any work
     model = lambda role: (r.chat.endpoint(role).model, r.chat.endpoint(role).weights) if r.chat else None
-    own = dict(version=1, captioner=r.captioner, rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, fixed=r.fixed, levels=r.levels)
+    own = dict(version=2, captioner=r.captioner, rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, fixed=r.fixed, levels=r.levels)
     if r.captioner == "model": own |= dict(caption_model=model("captioner"), frames_per_caption=r.frames_per_caption, caption_width=r.caption_width, caption_prompt=digest(repr(caption_messages([], Span(0, 1)))))
     else: own |= dict(reader=r.reader.settings if r.reader else None)
     if r.levels > 1: own |= dict(summarizer=model("summarizer"), group=r.group, words=list(r.words), summary_prompt=digest(repr([summary_messages([], l, 0) for l in (2, 3)])))

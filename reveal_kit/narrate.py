@@ -41,10 +41,11 @@ def spoken_by_span(
 def written_by_span(
     track,              # `screen.Written`s in time order
     spans: list[Span],
-    least: float = 0.5, # seconds a line must stand in a span
+    least: float = 1.5, # seconds a line must stand in a span; half of the shorter when one of them is short
 ) -> list[list[str]]:
     "The lines of screen text in every span, each once, in order of appearance."
-    return [list(dict.fromkeys(w.text for w in track if overlap(w.span, s) >= min(least, w.span.length or least))) for s in spans]
+    stays = lambda w, s: overlap(w.span, s) > 0 and overlap(w.span, s) >= min(least, w.span.length / 2, s.length / 2)
+    return [list(dict.fromkeys(w.text for w in track if stays(w, s))) for s in spans]
 
 # %% ../nbs/09a_narrate.ipynb #34acbcba
 def narrated(
