@@ -115,7 +115,7 @@ def speech_stage(
 def screen_stage(video: Video, r: Recipe, progress=None) -> tuple[list[Written], int]: # lines, frames read
     "What stands on the screen of `video`."
     if r.reader is None: return [], 0
-    s = Store("screen", dict(video=video.fingerprint, rate=r.rate, window=WINDOW, reader=r.reader.settings, side=SCREEN_SIDE, version=2))
+    s = Store("screen", dict(video=video.fingerprint, rate=r.rate, window=WINDOW, reader=r.reader.settings, side=SCREEN_SIDE, version=3))
     with locked(s):
         if "windows.jsonl" not in s:
             parts, starts = Parts(s, "windows.jsonl"), np.arange(0, max(video.duration, 1e-3), WINDOW)

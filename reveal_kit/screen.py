@@ -100,7 +100,10 @@ def to_read(
         if not text_changed(marks[picks[-1][0]], marks[i]): since = None; continue
         since = float(times[i]) if since is None else since
         settled = i + 1 == len(times) or not text_changed(marks[i], marks[i + 1])
-        if settled or times[i] - since >= patience: picks.append((i, since)); since = None
+        if settled or times[i] - since >= patience:
+            j = i                                             # what is read holds as far back as the frames look the same
+            while times[j - 1] >= since and j - 1 > picks[-1][0] and not text_changed(marks[j - 1], marks[i]): j -= 1
+            picks.append((i, float(times[j]))); since = None
     return picks
 
 # %% ../nbs/08_screen.ipynb #090d2ef1
