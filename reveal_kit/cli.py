@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['app', 'models', 'memories', 'Json', 'ProfileName', 'Subtitles', 'Levels', 'plain', 'table', 'show', 'bars', 'main',
            'fail', 'models_list', 'models_pull', 'models_verify', 'profiles', 'kit_for', 'memory_build', 'memory_show',
-           'evidence_row', 'answer_row', 'answer_text', 'ask']
+           'evidence_row', 'answer_row', 'answer_text', 'ask', 'reproduce']
 
 # %% ../nbs/44_cli.ipynb #fdafc58f
 import dataclasses, json, os, sys
@@ -180,3 +180,23 @@ def ask(video: Path, question: str, option: Annotated[Optional[list[str]], typer
         kit.memory(q.video)
         r = answer_row(q, make(kit).answer(q))
     show(r, as_json, answer_text(q, r))
+
+# %% ../nbs/44_cli.ipynb #0c94c916
+@app.command()
+def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Artefacts; default: all.")] = None, profile: ProfileName = "mini",
+              live: Annotated[bool, typer.Option("--live", help="Ask the models again instead of replaying.")] = False,
+              limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="Questions per run at most.")] = None,
+              listing: Annotated[bool, typer.Option("--list", help="Only say what there is.")] = False,
+              out: Annotated[Optional[Path], typer.Option("--out", help="Folder for the figures; default: figures/PROFILE.")] = None, as_json: Json = False):
+    "Run the artefact notebooks: every table and figure of a profile, computed from records."
+    from reveal_kit.core import home, root
+    from reveal_kit.profiles import Profile
+    from reveal_kit.reproduce import choose, run_all
+    p, chosen = Profile.load(profile), choose(artefact or [])
+    if listing: return show([dict(artefact=a.name, about=a.about) for a in chosen], as_json)
+    params = dict(profile=profile, out_dir=str((out or root() / "figures" / p.name).absolute())) | (dict(limit=limit) if limit else {}) | (dict(mode="live") if live else {})
+    with bars() as progress: done = run_all(chosen, params, home() / "executed" / p.name, progress)
+    rows = [dict(artefact=o.name, ok=o.ok, seconds=o.seconds, error=o.error) for o in done]
+    failed = [o for o in done if not o.ok]
+    show([plain(o) for o in done], as_json, table(rows) + "".join(f"\n{o.name}: see {o.executed}" for o in failed))
+    if failed: raise typer.Exit(1)
