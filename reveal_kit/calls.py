@@ -7,7 +7,7 @@ __all__ = ['MODES', 'canonical', 'sound', 'slim', 'as_request', 'key_of', 'Call'
            'pack', 'unpack', 'CallLog']
 
 # %% ../nbs/03a_calls.ipynb #c8cbe873
-import base64, binascii, dataclasses, gzip, hashlib, io, json, os, sqlite3, threading, time
+import base64, binascii, dataclasses, gzip, hashlib, io, json, os, sqlite3, threading, time, zlib
 from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -147,13 +147,14 @@ def _prepare(db: sqlite3.Connection, path):
     app, = db.execute("PRAGMA application_id").fetchone(); version, = db.execute("PRAGMA user_version").fetchone()
     if app != _MAGIC and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]: raise InputError(f"{path}: is another program's database, not a call log. Name another file.")
     if version > _VERSION: raise InputError(f"{path}: is a call log of version {version}, this reveal_kit reads version {_VERSION}. Update reveal_kit.")
-    db.execute("PRAGMA journal_mode=WAL"); db.execute("PRAGMA synchronous=NORMAL") # a killed process loses nothing; only a power cut may lose the last moments
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "wal_autocheckpoint=8000"): db.execute(f"PRAGMA {pragma}") # a killed process loses nothing; only a power cut may lose the last moments
     if app == _MAGIC: return
     db.execute("BEGIN IMMEDIATE"); db.execute(_TABLE); db.execute(f"PRAGMA application_id={_MAGIC}"); db.execute(f"PRAGMA user_version={_VERSION}"); db.execute("COMMIT")
 
 def _open(path: Path | None) -> sqlite3.Connection:
     "The database at `path`; None: in memory."
-    if path and path.is_dir(): raise InputError(f"{path}: is a folder; a call log is a file")
+    if path and path.is_dir(): raise InputError(f"{path}: is a folder; a call log is a file.")
+    if path and path.suffix == ".gz": raise InputError(f"{path}: is an exported log. Open a log of its own (calls.sqlite) and load this file into it.")
     for left in range(50, -1, -1): # several processes that open a new file at once step on each other's switch to WAL, which does not wait for locks
         db = None
         try:
@@ -189,9 +190,8 @@ class Rows:
 
     def put(self, call: Call, replace: bool = False) -> Call:
         "Record `call` and return the record that stands: the first one, unless `replace`."
-        with self.lock:
-            self.run(f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO calls VALUES (?, ?, ?, ?, ?, ?)", _row(call))
-            return call if self.run("SELECT changes()")[0][0] else self.get(call.key)
+        new = self.run(f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO calls VALUES (?, ?, ?, ?, ?, ?) RETURNING 1", _row(call))
+        return call if new else self.get(call.key)
 
     def all(self, where: str = "1", args=()) -> list[Call]: return [_call(*r) for r in self.run(f"SELECT key, role, question, reply, seconds, request FROM calls WHERE {where} ORDER BY request", args)]
     def close(self):
@@ -237,10 +237,12 @@ def unpack(
 ) -> list[Call]:
     "The calls in a packed file; `InputError` naming the file when it is truncated, foreign or damaged."
     try: text = gzip.decompress(data).decode()
-    except (EOFError, OSError, ValueError) as e: raise InputError(f"{name}: {'is truncated' if isinstance(e, EOFError) else f'is not an exported call log ({e})'}. Copy or export it again.") from None
+    except (EOFError, OSError, ValueError, zlib.error) as e: raise InputError(f"{name}: {'is truncated' if isinstance(e, EOFError) else f'is not an exported call log ({e})'}. Copy or export it again.") from None
     rows = text.split("\n")
-    try: head = json.loads(rows[0]); assert head["format"] == _FORMAT; version, n, k, m = (int(head[x]) for x in ("version", "lines", "schemas", "calls"))
-    except (ValueError, KeyError, TypeError, AssertionError): raise InputError(f"{name}: is not an exported call log (its first line does not say {_FORMAT}).") from None
+    try:
+        head = json.loads(rows[0]); version, n, k, m = (int(head[x]) for x in ("version", "lines", "schemas", "calls"))
+        if head["format"] != _FORMAT: raise ValueError
+    except (ValueError, KeyError, TypeError, RecursionError): raise InputError(f"{name}: is not an exported call log (its first line does not say {_FORMAT}).") from None
     if version > _VERSION: raise InputError(f"{name}: is of version {version}, this reveal_kit reads version {_VERSION}. Update reveal_kit.")
     if len(rows) != n + k + m + 2: raise InputError(f"{name}: is truncated: {len(rows) - 2} lines where {n + k + m} are announced. Copy or export it again.")
     at = 0
@@ -249,7 +251,7 @@ def unpack(
         for at in range(1, n + 1): lines.append(str(json.loads(rows[at])))
         schemas = [str(json.loads(s)) or None for s in rows[1 + n:1 + n + k]]
         for at in range(1 + n + k, 1 + n + k + m): out.append(_read(json.loads(rows[at]), lines, schemas))
-    except (ValueError, KeyError, TypeError, IndexError) as e: raise InputError(f"{name}: line {at + 1} is damaged ({type(e).__name__}: {e}). Copy or export it again.") from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as e: raise InputError(f"{name}: line {at + 1} is damaged ({type(e).__name__}: {e}). Copy or export it again.") from None
     return out
 
 def _read(row: dict, lines: list[str], schemas: list) -> Call:
@@ -272,7 +274,7 @@ class CallLog:
         mode: str = "auto",             # one of `MODES`
     ):
         if mode not in MODES: raise InputError(f"mode {mode!r} of a call log: choose {', '.join(MODES[:-1])} or {MODES[-1]}")
-        self.path, self.mode, self.rows, self._flying = Path(path) if path else None, mode, Rows(path), {}
+        self.path, self.mode, self.rows, self._flying, self._lock = Path(path) if path else None, mode, Rows(path), {}, threading.Lock()
         self.rows.run("SELECT 1") # opens it: a wrong file is refused here
 
     def fetch(self,
@@ -284,7 +286,7 @@ class CallLog:
         "The reply to `request`: from the log, or asked once and recorded."
         key = key_of(request)
         while True:
-            with self.rows.lock:
+            with self._lock:
                 ours = (future := self._flying.get(key)) is None
                 if ours: future = self._flying[key] = Future()
             if ours: break
@@ -299,7 +301,7 @@ class CallLog:
             future.set_result(call); return call, replayed
         except BaseException as e: future.set_exception(e); raise
         finally:
-            with self.rows.lock: self._flying.pop(key, None)
+            with self._lock: self._flying.pop(key, None)
 
     def export(self,
         path: str | Path,  # `calls.jsonl.gz`
@@ -311,14 +313,16 @@ class CallLog:
         write_atomic(path, pack(calls)); return len(calls)
 
     def load(self, path: str | Path) -> dict: # counts: `new`, `same`, `differ`
-        "Merge an exported file. What is recorded here stands; a different reply to the same request is counted under `differ`."
+        "Merge an exported file, wholly or not at all. What is recorded here stands; another reply to the same request is counted under `differ`."
         try: data = Path(path).read_bytes()
         except OSError as e: raise InputError(f"{path}: cannot be read ({e.strerror}).") from None
         calls = unpack(data, str(path))
+        keys = {c.key for c in calls}
         with self.rows.lock:
-            old = {c.key: c.text for c in self.rows.all()}
+            old = {k: json.loads(r)[0] for k, r in self.rows.run("SELECT key, reply FROM calls") if k in keys}
             self.rows.run("INSERT OR IGNORE INTO calls VALUES (?, ?, ?, ?, ?, ?)", [_row(c) for c in calls], many=True)
-        return dict(new=sum(c.key not in old for c in calls), same=sum(old.get(c.key) == c.text for c in calls), differ=sum(c.key in old and old[c.key] != c.text for c in calls))
+        same = sum(old.get(c.key) == c.text for c in calls)
+        return dict(new=len(calls) - len(old), same=same, differ=len(old) - same)
 
     def get(self, key: str) -> Call | None: return self.rows.get(key)
     def __len__(self): return self.rows.run("SELECT count(*) FROM calls")[0][0]

@@ -4,16 +4,21 @@
 
 # %% auto #0
 __all__ = ['SYSTEM', 'JPEG_QUALITY', 'Endpoint', 'neutral', 'quote', 'evidence_prompt', 'image_part', 'ChatError', 'ContextError',
-           'Wire', 'Chat']
+           'Wire', 'Chat', 'CallLog', 'Reply', 'Trace', 'expected_values', 'letter_probabilities', 'number_at',
+           'value_probabilities', 'value_span']
 
 # %% ../nbs/03_chat.ipynb #b789ab8e
-import base64, http.client, json, os, re, socket, ssl, threading, time, unicodedata
+import base64, functools, http.client, io, json, os, re, socket, ssl, threading, time, unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 from .calls import Call, CallLog, as_request, sound
 from .core import Evidence, InputError, Question, Span, Trace
 from .replies import Reply, expected_values, letter_probabilities, number_at, parse_reply, read_tokens, schema_of, value_probabilities, value_span
+
+# %% ../nbs/03_chat.ipynb #d6bf3c38
+_all_ = ["CallLog", "Reply", "Trace", "expected_values", "letter_probabilities", "number_at", "value_probabilities", "value_span"] # belong to whoever asks
 
 # %% ../nbs/03_chat.ipynb #b7754c4b
 @dataclass(frozen=True)
@@ -33,21 +38,23 @@ class Endpoint:
     limit: str = "max_tokens"          # how the service calls the reply's token limit: OpenAI's newer models want "max_completion_tokens"
     def __post_init__(self):
         parts = urlsplit(self.base_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname: raise InputError(f"base_url {self.base_url!r} of model {self.model}: write http://host:port/v1")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or "@" in parts.netloc: # a password in an address would end up in messages
+            raise InputError(f"base_url of model {self.model}: write http://host:port/v1, without user, password or query (passwords go into api_key)")
         if taken := {"model", "messages", "response_format", "temperature", "logprobs", "top_logprobs", "seed", "stream", "n", self.limit} & set(self.extra): raise InputError(f"extra of model {self.model} may not set {', '.join(sorted(taken))}")
-        object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
+        object.__setattr__(self, "base_url", self.base_url.rstrip("/")); object.__setattr__(self, "api_key", self.api_key.strip())
+        if not self.api_key.isascii() or not self.api_key.isprintable(): raise InputError(f"the API key of model {self.model} holds characters that no key has: copy it again")
     @property
-    def where(self) -> str: # without user name, password or query: for messages
-        p = urlsplit(self.base_url); return f"{p.scheme}://{p.hostname}{f':{p.port}' if p.port else ''}{p.path}"
+    def url(self) -> str: return f"{self.base_url}/chat/completions"
 
 # %% ../nbs/03_chat.ipynb #ea7d3999
-_angles = {ord(c): "‹›"[">" in unicodedata.normalize("NFKD", c)] for c in map(chr, range(0x3000, 0x10000)) if set("<>") & set(unicodedata.normalize("NFKD", c))}
-_angles |= {ord("<"): "‹", ord(">"): "›", 0x226E: "‹", 0x226F: "›"} # the last two decompose into a bracket and a stroke
-_noise = {c: None for c in (*range(32), *range(127, 160)) if chr(c) not in "\n\t"}
+_marks = {c: None for c in (*range(32), *range(127, 160)) if chr(c) not in "\n\t"} # control characters go
+_marks |= {ord("<"): "‹", ord(">"): "›"}
+_marks |= {ord(c): "‹›"[">" in unicodedata.normalize("NFKD", c)] for c in map(chr, (0x226E, 0x226F, *range(0xFE00, 0xFFF0))) if set("<>") & set(unicodedata.normalize("NFKD", c))}
 
+@functools.lru_cache(maxsize=16384) # the same evidence stands in many prompts
 def neutral(text: str) -> str:
     "`text` from a video, without angle brackets, control characters or blank edges."
-    return sound(str(text)).translate(_noise).translate(_angles).strip()
+    return sound(text).translate(_marks).strip()
 
 def quote(text: str) -> str:
     "`text` from a video, marked as data."
@@ -101,8 +108,8 @@ class ContextError(ChatError):
 
 class _Failure(Exception):
     "One try that failed: what happened, what to do, how often it is worth trying, how long the server asked us to wait."
-    def __init__(self, what: str, remedy: str, tries: int = 1, wait: float = 0.0, status: int = 0, body: str = ""):
-        super().__init__(what); self.what, self.remedy, self.tries, self.wait, self.status, self.body = what, remedy, tries, wait, status, body
+    def __init__(self, what: str, remedy: str, tries: int = 1, wait: float = 0.0, status: int = 0, body: str = "", pace: float = 1.0):
+        super().__init__(what); self.what, self.remedy, self.tries, self.wait, self.status, self.body, self.pace = what, remedy, tries, wait, status, body, pace
 
 # %% ../nbs/03_chat.ipynb #f9480901
 def _secure() -> ssl.SSLContext:
@@ -127,35 +134,44 @@ class Wire:
     "Connections to chat servers, kept alive between calls; one call uses one connection. Safe for threads and forks."
     def __init__(self): self._idle, self._lock, self._pid = {}, threading.Lock(), os.getpid()
 
-    def _take(self, key, timeout: float):
+    def _take(self, scheme: str, host: str, port: int, timeout: float) -> http.client.HTTPConnection:
+        "A connection that is open, or a new one."
         with self._lock:
-            if self._pid != os.getpid(): self._idle, self._pid = {}, os.getpid()
-            idle = self._idle.setdefault(key, [])
+            if self._pid != os.getpid(): self._idle, self._pid = {}, os.getpid() # a child must not write into its parent's connections
+            idle = self._idle.setdefault((scheme, host, port), [])
             while idle:
-                link = idle.pop()
-                if not _readable(link.sock): return link # readable while idle: the server has closed it
+                link, since = idle.pop()
+                if time.monotonic() - since < 1 or not _readable(link.sock): return link # readable while idle: the server has closed it
                 link.close()
-        return _dial(*key, min(timeout, 10))
+        link = _dial(scheme, host, port, min(timeout, 10)); link.connect(); return link
 
-    def post(self, url: str, body: bytes, headers: dict, timeout: float, most: int) -> tuple[int, dict, bytes]: # status, headers, at most `most` bytes
-        "Send and read one reply; raises `OSError` or `http.client.HTTPException`."
-        end, u = time.monotonic() + timeout, urlsplit(url); key = (u.scheme, u.hostname, u.port or (443 if u.scheme == "https" else 80))
-        link = self._take(key, timeout)
+    def post(self, url: str, body: bytes, headers: dict, timeout: float, most: int) -> tuple[int, dict, bytes]: # status, headers, content
+        "Send and read one reply of at most `most` bytes; raises `OSError` or `http.client.HTTPException`."
+        end, u = time.monotonic() + timeout, urlsplit(url); place = u.scheme, u.hostname, u.port or (443 if u.scheme == "https" else 80)
+        lines = [f"POST {u.path} HTTP/1.1", *(f"{k}: {v}" for k, v in dict(headers, Host=u.netloc, **{"Content-Length": len(body)}).items()), "", ""]
+        link, out = self._take(*place, timeout), bytearray()
         try:
-            if link.sock is None: link.connect()
-            link.sock.settimeout(timeout); link.request("POST", u.path, body, headers)
-            r = link.getresponse(); out = bytearray()
-            while piece := r.read1(1 << 20):
+            link.sock.settimeout(timeout); link.sock.sendall("\r\n".join(lines).encode("latin-1") + body) # one write: half the hand-overs between threads
+            reply = http.client.HTTPResponse(_Timed(link.sock, end), method="POST"); reply.begin()
+            while piece := reply.read1(1 << 20):
                 out += piece
                 if len(out) > most: raise http.client.HTTPException("too long")
-                if (left := end - time.monotonic()) <= 0: raise TimeoutError("timed out")
-                if link.sock: link.sock.settimeout(left)
-            if r.length: raise http.client.IncompleteRead(bytes(out[:0]), r.length)
+            if reply.length: raise http.client.IncompleteRead(b"", reply.length)
+            reply.close()
         except BaseException: link.close(); raise
-        if r.will_close: link.close()
+        if reply.will_close: link.close()
         else:
-            with self._lock: self._idle.setdefault(key, []).append(link)
-        return r.status, r.headers, bytes(out)
+            with self._lock: self._idle.setdefault(place, []).append((link, time.monotonic()))
+        return reply.status, reply.headers, bytes(out)
+
+class _Timed(io.RawIOBase):
+    "A socket to read from until `end`: a server that sends a byte now and then must not hold us for ever."
+    def __init__(self, sock, end: float): self._sock, self._end = sock, end
+    def makefile(self, mode: str): return io.BufferedReader(self) # what HTTPResponse asks of a socket
+    def readable(self): return True
+    def readinto(self, buffer) -> int:
+        self._sock.settimeout(max(0.001, self._end - time.monotonic()))
+        return self._sock.recv_into(buffer)
 
 def _readable(sock) -> bool:
     import select
@@ -166,8 +182,8 @@ def _readable(sock) -> bool:
 def _trouble(e: Exception, timeout: float, most: int) -> _Failure:
     "A failed connection as a `_Failure`."
     if isinstance(e, TimeoutError): return _Failure(f"no whole reply within {timeout:g} s", "The server hangs or is too slow: restart it, or raise `timeout` in the profile.", 2)
-    if isinstance(e, ConnectionRefusedError): return _Failure("connection refused", "No server is listening there: start it, or correct base_url in the profile.", 4)
-    if isinstance(e, socket.gaierror): return _Failure("the host's name is unknown", "Correct base_url in the profile, or check the network.", 2)
+    if isinstance(e, ConnectionRefusedError): return _Failure("connection refused", "No server is listening there: start it, or correct base_url in the profile.", 4, pace=0.3)
+    if isinstance(e, socket.gaierror): return _Failure("the host's name is unknown", "Correct base_url in the profile, or check the network.", 2, pace=0.3)
     if isinstance(e, ssl.SSLError): return _Failure(f"no secure connection ({e.reason or e})", "Check https and the certificate of the server.", 1)
     if str(e) == "too long": return _Failure(f"the reply is longer than {most / 1e6:.1f} MB", "That is no chat completion of the length asked for: check base_url in the profile.", 1)
     return _Failure(f"the connection broke ({type(e).__name__})", "See the server's log; it may have crashed or run out of memory.", 5)
@@ -272,30 +288,32 @@ class Chat:
 
     def _send(self, e: Endpoint, role: str, messages: list, form: dict | None, sampling: dict, tries: list) -> Call:
         "Ask the server, with retries."
-        from tenacity import RetryError, Retrying, retry_if_exception, stop_after_attempt, stop_before_delay, wait_exponential_jitter
+        from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
         body = {"model": e.model, "messages": messages, e.limit: sampling["max_tokens"], **e.extra}
         body |= {k: sampling[k] for k in ("temperature", "seed") if sampling[k] is not None}
         if sampling["logprobs"]: body |= dict(logprobs=True, top_logprobs=sampling["logprobs"])
         if form: body["response_format"] = dict(type="json_schema", json_schema=dict(name="reply", strict=True, schema=form))
         data = sound(json.dumps(body, ensure_ascii=False)).encode(); headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {e.api_key}"} if e.api_key else {})}
         most = 1_000_000 + 1000 * sampling["max_tokens"] * (1 + sampling["logprobs"]); begun = time.monotonic()
-        slower = wait_exponential_jitter(initial=self.pause, max=20, jitter=self.pause)
+        slower, seen = wait_exponential(multiplier=self.pause, max=20) + wait_random(0, self.pause), Counter()
 
         def once() -> Call:
             tries[0] += 1; t0 = time.perf_counter()
-            try: status, head, raw = self.wire.post(f"{e.base_url}/chat/completions", data, headers, e.timeout, most)
+            try: status, head, raw = self.wire.post(e.url, data, headers, e.timeout, most)
             except (OSError, http.client.HTTPException) as error: raise _trouble(error, e.timeout, most) from None
             if status != 200: raise _refusal(status, head, raw, e.limit)
             return Call("", seconds=round(time.perf_counter() - t0, 4), **_completion(raw))
 
-        again = lambda f: isinstance(f, _Failure) and tries[0] < min(f.tries, self.tries)
-        try: return Retrying(retry=retry_if_exception(again), wait=lambda s: max(s.outcome.exception().wait, slower(s)), stop=stop_before_delay(self.patience), reraise=True)(once)
+        def again(f) -> bool: # each kind of failure has its own patience
+            if isinstance(f, _Failure): seen[f.remedy] += 1; return seen[f.remedy] < f.tries and tries[0] < self.tries
+
+        try: return Retrying(retry=retry_if_exception(again), wait=lambda s: max(s.outcome.exception().wait, s.outcome.exception().pace * slower(s)), stop=stop_before_delay(self.patience), reraise=True)(once)
         except _Failure as f: raise _error(f, e, role, tries[0], time.monotonic() - begun) from None
 
 def _error(f: _Failure, e: Endpoint, role: str, tries: int, seconds: float) -> ChatError:
     "A failure as the error that a person reads."
     hide = lambda s: s.replace(e.api_key, "***") if e.api_key else s
-    who = f"{e.where}/chat/completions (role {role}, model {e.model})"
+    who = f"{e.url} (role {role}, model {e.model})"
     over = _overflow(f)
     if over is not None:
         error = ContextError(f"{who}: the prompt{f' of {over[0]} tokens' if over[0] else ''} does not fit the context{f' of {over[1]}' if over[1] else ''}. Show less evidence, lower max_tokens, or serve the model with a larger context.", role, f.status, tries)

@@ -51,7 +51,7 @@ def _decode(text: str, at: int = 0) -> tuple[object, int, str]: # value, its end
     except json.JSONDecodeError as e:
         if not e.msg.startswith("Invalid control character"): raise
         return *_lenient.raw_decode(text, at), "raw line breaks inside a string"
-    except RecursionError: raise ValueError("it is nested too deeply") from None
+    except RecursionError: raise ValueError("the reply is nested too deeply") from None
 
 def read_json(
     text: str,
@@ -169,8 +169,8 @@ def number_at(reply: Reply, path) -> float:
 
 # %% ../nbs/03b_replies.ipynb #07ae5c8c
 def _ends(value: str, rest: str) -> bool:
-    "Whether `rest`, standing after `value`, ends it: 0 is over before a comma and goes on before a point; a word goes on with letters and digits."
-    return not rest or not (rest[0].isalnum() or rest[0] == "_" or (value[-1:].isdigit() and rest[0] in ".+-"))
+    "Whether `rest`, standing after `value`, ends it: a number ends where JSON lets it end, a word where no letter or digit follows."
+    return not rest or (rest[0] in ",}] \t\r\n" or rest.startswith("<|") if value[-1:].isdigit() else not (rest[0].isalnum() or rest[0] == "_"))
 
 def _may(so_far: str, names: dict, over: bool = False) -> set: # `over`: nothing follows
     "The names whose values begin with `so_far`, or are complete in it."

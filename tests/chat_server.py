@@ -288,6 +288,7 @@ class _Link(asyncio.Protocol):
 
     def next(self):
         if self.busy: return
+        if self.buffer[:1] == b"\x16": self.transport.write(b"HTTP/1.1 400 X\r\n\r\n"); return self.transport.close() # a TLS greeting
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0: return
         head = bytes(self.buffer[:end]).decode("latin-1").split("\r\n"); headers = {}
