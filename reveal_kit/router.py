@@ -9,7 +9,6 @@ __all__ = ['DEMANDS', 'TABLE9', 'REPEATED', 'COMPETING', 'LOCALIZED', 'OPTIONS',
 
 # %% ../nbs/21_router.ipynb #0fb8c5c6
 import re
-from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 from pydantic import BaseModel, Field
@@ -58,38 +57,57 @@ class Cue:
 
 # %% ../nbs/21_router.ipynb #87e94902
 REPEATED = (
-    Cue("how often", "repeated", 3, r"\bhow (often|many (times|occasions)|frequently)\b|\bnumber of (times|occasions)\b", "How often does the bell ring?", ("numbers",)),
-    Cue("how many", "repeated", 3, r"\bhow many\b(?! (times|occasions|seconds|minutes|hours|years|degrees))|\b(count|number) of\b(?! (times|occasions))", "How many boats are moored?", ("numbers",)),
-    Cue("whole video", "repeated", 3, r"\bthroughout\b|\b(in|during|over|across) the (whole|entire|full)\b|\bin total\b|\baltogether\b|\bover the course of\b", "Who appears throughout the video?"),
-    Cue("order asked", "repeated", 3, r"\b(what|which|correct|right|chronological) (order|sequence)\b|\bchronolog|\b(order|sequence) of\b|\barrange\b|\bin order\b", "In which order do the guests arrive?", ("states",)),
-    Cue("more than", "repeated", 2, r"\b(more|fewer|less|longer|faster|higher|earlier|later|larger|smaller)\b.*\bthan\b|\bthe (most|least|fewest|longest|shortest|largest|highest)\b(?! likely)|\bmost often\b", "Which stall sells more bread than the others?", ("numbers",)),
-    Cue("again", "repeated", 2, r"\bagain\b|\brepeated(ly)?\b|\bkeeps? \w+ing\b|\bin common\b|\bcommon to\b|\brecurring\b|\bevery time\b|\beach time\b", "What do the three workshops have in common?"),
-    Cue("change", "repeated", 2, r"\bchang(e|es|ed|ing)\b|\bbecom(e|es|ing)\b|\bturn(s|ed)? into\b|\bevol\w+|\bno longer\b|\bdiffer\w*\b.*\b(from|between)\b", "How does the harbour change during the storm?", ("states",)),
-    Cue("summary", "repeated", 2, r"\bmain (topic|subject|theme|idea|content)\b|\bmainly (about|cover)|\bsummar\w+|\boverall\b|\bis the video about\b", "What is the video mainly about?"),
+    Cue("how often", "repeated", 3, r"\bhow (often|many (times|occasions)|frequently)\b|\bnumber of (times|occasions)\b",
+        "How often does the bell ring?", ("numbers",)),
+    Cue("how many", "repeated", 3, r"\bhow many\b(?! (times|occasions|seconds|minutes|hours|years|degrees))|\b(count|number) of\b(?! (times|occasions))",
+        "How many boats are moored?", ("numbers",)),
+    Cue("whole video", "repeated", 3, r"\bthroughout\b|\b(in|during|over|across) the (whole|entire|full)\b|\bin total\b|\baltogether\b|\bover the course of\b",
+        "Who appears throughout the video?"),
+    Cue("order asked", "repeated", 3, r"\b(what|which|correct|right|chronological) (order|sequence)\b|\bchronolog|\b(order|sequence) of\b|\barrange\b|\bin order\b",
+        "In which order do the guests arrive?", ("states",)),
+    Cue("more than", "repeated", 2, r"\b(more|fewer|less|longer|faster|higher|earlier|later|larger|smaller)\b.*\bthan\b|\bthe (most|least|fewest|longest|shortest|largest|highest)\b(?! likely)|\bmost often\b",
+        "Which stall sells more bread than the others?", ("numbers",)),
+    Cue("again", "repeated", 2, r"\bagain\b|\brepeated(ly)?\b|\bkeeps? \w+ing\b|\bin common\b|\bcommon to\b|\brecurring\b|\bevery time\b|\beach time\b",
+        "What do the three workshops have in common?"),
+    Cue("change", "repeated", 2, r"\bchang(e|es|ed|ing)\b|\bbecom(e|es|ing)\b|\bturn(s|ed)? into\b|\bevol\w+|\bno longer\b|\bdiffer\w*\b.*\b(from|between)\b",
+        "How does the harbour change during the storm?", ("states",)),
+    Cue("summary", "repeated", 2, r"\bmain (topic|subject|theme|idea|content)\b|\bmainly (about|cover)|\bsummar\w+|\boverall\b|\bis the video about\b",
+        "What is the video mainly about?"),
     Cue("each or all", "repeated", 1, r"\b(each|every|all|any|both) (of )?(the|these|those)?\b|\blist\b", "Which colour do all the boats share?"),
-    Cue("first or last", "repeated", 1, r"\b(first|last|second|third|earliest|latest|next|finally|before|after|afterwards|then)\b", "What is served last?", ("states",)),
+    Cue("first or last", "repeated", 1, r"\b(first|last|second|third|earliest|latest|next|finally|before|after|afterwards|then)\b",
+        "What is served last?", ("states",)),
 )
 
 # %% ../nbs/21_router.ipynb #99d1f6fb
 COMPETING = (
-    Cue("statement", "competing", 3, r"\bwhich (of the following )?(statements?|descriptions?|claims?|interpretations?|explanations?)\b|\b(is|are) (true|false|correct|incorrect|wrong|accurate)\b", "Which statement about the council is true?"),
+    Cue("statement", "competing", 3, r"\bwhich (of the following )?(statements?|descriptions?|claims?|interpretations?|explanations?)\b|\b(is|are) (true|false|correct|incorrect|wrong|accurate)\b",
+        "Which statement about the council is true?"),
     Cue("not or except", "competing", 3, r"\bwhich\b.*(\b(not|never|neither)\b|n't\b)|\bexcept\b", "Which of these is not sold at the market?"),
     Cue("why", "competing", 2, r"\bwhy\b|\breasons?\b|\bcauses?\b|\bpurpose\b|\bmotiv\w+|\bintention\w*\b|\bin order to\b", "Why does the ferry turn back?"),
-    Cue("judgement", "competing", 2, r"\bbest (describes?|explains?|summari[sz]es|matches)\b|\bmost (likely|probabl[ey]|accurate\w*|appropriate\w*)\b|\binfer\w*\b|\bimpl(y|ies|ied)\b|\bconclu\w+", "What best describes the mayor's reaction?"),
-    Cue("meaning", "competing", 2, r"\bturning point\b|\battitude\b|\brelationship\b|\bfeel(s|ing|ings)?\b|\bmood\b|\btone\b|\bpersonality\b|\bsymboli\w+|\bmessage\b|\blesson\b|\birony\b", "Which scene marks the turning point of the quarrel?"),
-    Cue("what if", "competing", 2, r"\bwhat (would|might|could) (have )?happen|\bif\b.*\b(would|had|were)\b|\bpredict\w*\b", "What would happen if the bridge stayed closed?"),
+    Cue("judgement", "competing", 2, r"\bbest (describes?|explains?|summari[sz]es|matches)\b|\bmost (likely|probabl[ey]|accurate\w*|appropriate\w*)\b|\binfer\w*\b|\bimpl(y|ies|ied)\b|\bconclu\w+",
+        "What best describes the mayor's reaction?"),
+    Cue("meaning", "competing", 2, r"\bturning point\b|\battitude\b|\brelationship\b|\bfeel(s|ing|ings)?\b|\bmood\b|\btone\b|\bpersonality\b|\bsymboli\w+|\bmessage\b|\blesson\b|\birony\b",
+        "Which scene marks the turning point of the quarrel?"),
+    Cue("what if", "competing", 2, r"\bwhat (would|might|could) (have )?happen|\bif\b.*\b(would|had|were)\b|\bpredict\w*\b",
+        "What would happen if the bridge stayed closed?"),
     Cue("of the following", "competing", 1, r"\bof the following\b|\bof these\b|\bor\b", "Is the visitor a baker or a smith?"),
     Cue("long options", "competing", 1, r"^\s*(\S+\s+){7,}\S+", "He wants to warn the others before the tide comes in", where="options"),
 )
 
 # %% ../nbs/21_router.ipynb #90fbc640
 LOCALIZED = (
-    Cue("clock time", "localized", 3, r"\b\d{1,2}:\d{2}(:\d{2})?\b|\b(second|minute) \d+\b|\b\d+(st|nd|rd|th) (second|minute)\b", "What stands on the table at 3:25?"),
-    Cue("to be read", "localized", 2, r"\b(written|printed|label\w*|caption|sign|banner|poster|logo|headline|inscription|plaque)\b|\b(on|at the (top|bottom) of) the screen\b|\bthe (text|words?)\b", "What is written on the golden sign?"),
-    Cue("property", "localized", 2, r"\b(what|which) (\w+ )?(colou?r|shape|brand|material|kind|name|number is|size|flavou?r)\b|\bwearing\b|\bholding\b|\bwhat is the (colou?r|name|full name|complete name|title)\b", "What colour is the kite?"),
-    Cue("said when", "localized", 2, r"\b(when|while|as|after|before)\b.*\b(says?|said|saying|mentions?|mentioned|announc\w+|subtitles?|narrat\w+|speak\w*|sings?)\b", "What is on the table when the cook says 'enough'?", ("speech",)),
-    Cue("speech", "localized", 1, r"\b(says?|said|saying|mentions?|mentioned|announc\w+|subtitles?|voice|narrat\w+|interview\w*|told|tells?|hear\w*|song|lyrics|according to)\b", "What does the captain say about the wind?", ("speech",)),
-    Cue("beginning or end", "localized", 1, r"\bat the (very )?(beginning|start|end)\b|\b(opening|closing|final|first|last) (scene|shot|minutes?|seconds?)\b|\bbegins?\b|\bends?\b", "Who stands at the door at the beginning?"),
+    Cue("clock time", "localized", 3, r"\b\d{1,2}:\d{2}(:\d{2})?\b|\b(second|minute) \d+\b|\b\d+(st|nd|rd|th) (second|minute)\b",
+        "What stands on the table at 3:25?"),
+    Cue("to be read", "localized", 2, r"\b(written|printed|label\w*|caption|sign|banner|poster|logo|headline|inscription|plaque)\b|\b(on|at the (top|bottom) of) the screen\b|\bthe (text|words?)\b",
+        "What is written on the golden sign?"),
+    Cue("property", "localized", 2, r"\b(what|which) (\w+ )?(colou?r|shape|brand|material|kind|name|number is|size|flavou?r)\b|\bwearing\b|\bholding\b|\bwhat is the (colou?r|name|full name|complete name|title)\b",
+        "What colour is the kite?"),
+    Cue("said when", "localized", 2, r"\b(when|while|as|after|before)\b.*\b(says?|said|saying|mentions?|mentioned|announc\w+|subtitles?|narrat\w+|speak\w*|sings?)\b",
+        "What is on the table when the cook says 'enough'?", ("speech",)),
+    Cue("speech", "localized", 1, r"\b(says?|said|saying|mentions?|mentioned|announc\w+|subtitles?|voice|narrat\w+|interview\w*|told|tells?|hear\w*|song|lyrics)\b",
+        "What does the captain say about the wind?", ("speech",)),
+    Cue("beginning or end", "localized", 1, r"\bat the (very )?(beginning|start|end)\b|\b(opening|closing|final|first|last) (scene|shot|minutes?|seconds?)\b|\bbegins?\b|\bends?\b",
+        "Who stands at the door at the beginning?"),
     Cue("at the moment", "localized", 1, r"\b(when|while|as soon as|at the moment|during)\b", "Who is nearby when the lamp falls?"),
     Cue("who or where", "localized", 1, r"^\W*(who|whose|where)\b", "Where is the ladder kept?"),
 )

@@ -4,11 +4,11 @@ from itertools import combinations
 import pytest
 from hypothesis import given, settings, strategies as st
 from reveal_kit.core import InputError, Span
-from reveal_kit.ledger import (OPERATIONS, PERCEPTUAL, Ledger, alike, bar, bounds, changes, conflicts, coverage, events, facts, interval, lanes, meets, mentions, observed, read_number,
-                               readings, support, terms, verification)
+from reveal_kit.ledger import OPERATIONS, PERCEPTUAL, Ledger, coverage, interval, meets, observed, verification
+from reveal_kit.relations import alike, bounds, changes, conflicts, events, facts, mentions, read_number, readings, support, terms
 from reveal_kit.policies import Reference
 from reveal_kit.router import Accounting
-from reveal_kit.snapshot import FIRST, LEAST, LIMIT, compact, crowded, gaps
+from reveal_kit.snapshot import FIRST, LEAST, LIMIT, bar, compact, crowded, gaps, lanes
 
 quick = settings(max_examples=70, deadline=None) # a busy machine is no failure
 D, OPTS = 60, ("at the market", "at the harbour", "at the mill")
