@@ -180,7 +180,8 @@ def _encode(video, r, scenes, n_cuts, track, s, progress): # the last stage: vec
     vectors = np.concatenate([unpack(parts.done[i], dim) for i in range(0, len(scenes), BATCH)])
     s.write("scenes.jsonl", [dict(id=c.id, start=c.span.start, end=c.span.end, spoken=c.spoken, screen=c.screen, times=list(c.times)) for c in scenes])
     silent = sum(not (c.spoken or c.screen) for c in scenes)
-    s.write("counts.json", dict(scenes=len(scenes), cuts=n_cuts, without_words=silent, without_direction=int((~vectors.any(1)).sum()), spoken_lines=len(track), speech_problems=dict(sorted(track.problems.items())), damaged=video.damage))
+    s.write("counts.json", dict(scenes=len(scenes), cuts=n_cuts, without_words=silent, without_direction=int((~vectors.any(1)).sum()),
+                                spoken_lines=len(track), speech_problems=dict(sorted(track.problems.items())), damaged=video.damage))
     s.write("vectors.npy", vectors); parts.path.unlink(missing_ok=True)
 
 # %% ../nbs/20_scenes.ipynb #2e2b436e
