@@ -15,9 +15,11 @@ from pathlib import Path
 from .core import InputError, write_atomic
 
 # %% ../nbs/03a_calls.ipynb #5751fa7b
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
 def canonical(value) -> str:
     "The one spelling of a JSON `value` that is hashed: sorted keys, no spaces, no NaN."
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return _canonical.encode(value)
 
 # %% ../nbs/03a_calls.ipynb #831305d6
 def sound(text: str) -> str:
@@ -55,9 +57,9 @@ def as_request(
     schema = None if schema is None else json.dumps(schema, separators=(",", ":"), ensure_ascii=False)
     return dict(model=model, weights=weights, schema=schema, sampling=sampling or {}, repeat=repeat, messages=slim(messages))
 
-def key_of(request: dict) -> str: # 64 hexadecimal digits
-    "The name of a request in the log."
-    return hashlib.sha256(canonical(request).encode()).hexdigest()
+def key_of(request: dict | str) -> str: # 64 hexadecimal digits
+    "The name of a request (or of its canonical spelling) in the log."
+    return hashlib.sha256((request if isinstance(request, str) else canonical(request)).encode()).hexdigest()
 
 # %% ../nbs/03a_calls.ipynb #f6d836b2
 @dataclass(frozen=True)
@@ -71,7 +73,9 @@ class Call:
     role: str = ""
     question: str = ""
     tokens: tuple = ()                          # (text, logprob, ((text, logprob), …)) per token, when asked for
-    request: dict | None = field(default=None, repr=False, compare=False)
+    request: str = field(default="", repr=False, compare=False) # what was asked, in its canonical spelling
+    @property
+    def asked(self) -> dict: return json.loads(self.request)
 
 # %% ../nbs/03a_calls.ipynb #718bbef7
 def _shared(a: str, b: str) -> int:
@@ -131,8 +135,8 @@ def miss(
     text = "\n".join(map(_text, request["messages"])); ours = [c for c in calls if c.role == role]; key = key_of(request)
     who = f"role {role or '(none)'}" + (f", question {question}" if question else "")
     if not ours: return ReplayMiss(f"{where} has no call of {who}: load recorded calls, or run with mode \"auto\" and a model.", role, key)
-    rank = lambda c: (c.question == question, _shared("\n".join(map(_text, c.request["messages"])), text), sum(c.request[k] == request[k] for k in request), c.key)
-    near = max(ours, key=rank); parts = tuple(differences(near.request, request)); part, old, new = parts[0]
+    rank = lambda c: (c.question == question, _shared("\n".join(map(_text, (r := c.asked)["messages"])), text), sum(r[k] == request[k] for k in request), c.key)
+    near = max(ours, key=rank); parts = tuple(differences(near.asked, request)); part, old, new = parts[0]
     more = f" Also: {', '.join(p for p, *_ in parts[1:4])}{' and others' if len(parts) > 4 else ''}." if parts[1:] else ""
     return ReplayMiss(f"{where} has no such call of {who}. Nearest is {near.key[:12]}{f' (question {near.question})' if near.question != question else ''}; "
         f"first difference: {part}: recorded {old!r}, asked {new!r}.{more} Record it with mode \"auto\" and a model.", role, key, parts)
@@ -144,8 +148,10 @@ _TABLE = """CREATE TABLE IF NOT EXISTS calls (
 
 def _prepare(db: sqlite3.Connection, path):
     "Make an empty database a call log, and refuse one that is not."
-    app, = db.execute("PRAGMA application_id").fetchone(); version, = db.execute("PRAGMA user_version").fetchone()
-    if app != _MAGIC and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]: raise InputError(f"{path}: is another program's database, not a call log. Name another file.")
+    db.execute("BEGIN") # one look at all three: another process may be making the table right now
+    app, version, tables = (db.execute(q).fetchone()[0] for q in ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master"))
+    db.execute("COMMIT")
+    if app != _MAGIC and tables: raise InputError(f"{path}: is another program's database, not a call log. Name another file.")
     if version > _VERSION: raise InputError(f"{path}: is a call log of version {version}, this reveal_kit reads version {_VERSION}. Update reveal_kit.")
     for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "wal_autocheckpoint=8000"): db.execute(f"PRAGMA {pragma}") # a killed process loses nothing; only a power cut may lose the last moments
     if app == _MAGIC: return
@@ -198,10 +204,10 @@ class Rows:
         with self.lock:
             if self._db and self._pid == os.getpid() and self.path: self._db.close(); self._db, self._pid = None, 0
 
-def _row(c: Call) -> tuple: return c.key, c.role, c.question, canonical(c.request), canonical([c.text, c.finish, c.usage, c.tokens]), c.seconds
-def _call(key, role, question, reply, seconds, request=None) -> Call:
+def _row(c: Call) -> tuple: return c.key, c.role, c.question, c.request, canonical([c.text, c.finish, c.usage, c.tokens]), c.seconds
+def _call(key, role, question, reply, seconds, request="") -> Call:
     text, finish, usage, tokens = json.loads(reply)
-    return Call(key, text, finish, usage, seconds, role, question, tuple((t, p, tuple(map(tuple, top))) for t, p, top in tokens), json.loads(request) if request else None)
+    return Call(key, text, finish, usage, seconds, role, question, tuple((t, p, tuple(map(tuple, top))) for t, p, top in tokens), request)
 
 # %% ../nbs/03a_calls.ipynb #759404bd
 _FORMAT = "reveal_kit.calls"
@@ -214,17 +220,16 @@ def _swap(messages: list, text) -> list: # `text` maps a text to line numbers, o
     return [dict(role=m["role"], **(dict(parts=[part(p) for p in m["parts"]]) if "parts" in m else dict(content=text(m["content"])))) for m in messages]
 
 def pack(
-    calls, # with their requests
+    calls, # as from `Rows.all`
 ) -> bytes: # a gzip file
     "Recorded calls as one compressed file; the same calls give the same bytes."
-    calls = sorted(calls, key=lambda c: canonical(c.request))
-    lines = sorted({l for c in calls for l in _lines(c.request["messages"])}); schemas = sorted({c.request["schema"] or "" for c in calls})
+    calls = sorted(calls, key=lambda c: c.request); asked = [c.asked for c in calls]
+    lines = sorted({l for r in asked for l in _lines(r["messages"])}); schemas = sorted({r["schema"] or "" for r in asked})
     line, schema = {l: i for i, l in enumerate(lines)}, {s: i for i, s in enumerate(schemas)}
     number = lambda t: [line[l] for l in t.splitlines(True)]
     cut = lambda ms: _swap([m if isinstance(m["content"], str) else dict(role=m["role"], parts=m["content"]) for m in ms], number)
     out = [dict(format=_FORMAT, version=_VERSION, lines=len(lines), schemas=len(schemas), calls=len(calls)), *lines, *schemas]
-    for c in calls:
-        r = c.request
+    for c, r in zip(calls, asked):
         out.append(dict(r, messages=cut(r["messages"]), schema=schema[r["schema"] or ""], role=c.role, question=c.question, text=c.text, finish=c.finish, usage=c.usage, seconds=c.seconds, tokens=c.tokens))
     file = io.BytesIO()
     with gzip.GzipFile(filename="", mode="wb", compresslevel=9, fileobj=file, mtime=0) as f: f.write("".join(canonical(o) + "\n" for o in out).encode())
@@ -261,8 +266,8 @@ def _read(row: dict, lines: list[str], schemas: list) -> Call:
         return "".join(lines[i] for i in numbers)
     if type(row["schema"]) is not int or row["schema"] < 0: raise ValueError("a schema number")
     messages = [dict(role=m["role"], content=m["parts"] if "parts" in m else m["content"]) for m in _swap(row["messages"], text)]
-    request = dict(model=str(row["model"]), weights=str(row["weights"]), schema=schemas[row["schema"]], sampling=dict(row["sampling"]), repeat=int(row["repeat"]), messages=messages)
-    return _call(key_of(request), str(row["role"]), str(row["question"]), canonical([str(row["text"]), str(row["finish"]), dict(row["usage"]), row["tokens"]]), float(row["seconds"]), canonical(request))
+    request = canonical(dict(model=str(row["model"]), weights=str(row["weights"]), schema=schemas[row["schema"]], sampling=dict(row["sampling"]), repeat=int(row["repeat"]), messages=messages))
+    return _call(key_of(request), str(row["role"]), str(row["question"]), canonical([str(row["text"]), str(row["finish"]), dict(row["usage"]), row["tokens"]]), float(row["seconds"]), request)
 
 # %% ../nbs/03a_calls.ipynb #b887a2e5
 MODES = ("auto", "replay", "live")
@@ -284,7 +289,7 @@ class CallLog:
         question: str = "",
     ) -> tuple[Call, bool]: # the call, and whether it was replayed
         "The reply to `request`: from the log, or asked once and recorded."
-        key = key_of(request)
+        text = canonical(request); key = key_of(text)
         while True:
             with self._lock:
                 ours = (future := self._flying.get(key)) is None
@@ -297,7 +302,7 @@ class CallLog:
             call, replayed = self.rows.get(key) if self.mode != "live" else None, True
             if call is None:
                 if self.mode == "replay": raise miss(request, self.rows.all("role = ?", (role,)), role, question, str(self.path or "the call log"))
-                call, replayed = self.rows.put(dataclasses.replace(ask(), key=key, role=role, question=question, request=request), replace=self.mode == "live"), False
+                call, replayed = self.rows.put(dataclasses.replace(ask(), key=key, role=role, question=question, request=text), replace=self.mode == "live"), False
             future.set_result(call); return call, replayed
         except BaseException as e: future.set_exception(e); raise
         finally:

@@ -9,7 +9,7 @@ from reveal_kit.calls import Call, CallLog, ReplayMiss, as_request, differences,
 from reveal_kit.core import InputError
 
 def req(text="When?", model="m", **kw): return as_request(model, [dict(role="system", content="You read."), dict(role="user", content=text)], **{"sampling": dict(temperature=0.0, max_tokens=64), **kw})
-def call(text="When?", reply="at ten", role="answerer", question="q1", seconds=0.5, tokens=(), **kw): r = req(text, **kw); return Call(key_of(r), reply, "stop", dict(prompt=9, cached=4, completion=2), seconds, role, question, tokens, r)
+def call(text="When?", reply="at ten", role="answerer", question="q1", seconds=0.5, tokens=(), **kw): r = req(text, **kw); return Call(key_of(r), reply, "stop", dict(prompt=9, cached=4, completion=2), seconds, role, question, tokens, C.canonical(r))
 def says(reply="at ten"): return lambda: Call("", reply, usage=dict(prompt=9, cached=0, completion=2), seconds=0.1)
 
 # ---------------------------------------------------------------- keys
@@ -46,7 +46,7 @@ text = st.text(st.characters(exclude_categories=()), max_size=40) | st.sampled_f
 message = st.fixed_dictionaries(dict(role=st.sampled_from(["system", "user"]), content=text | st.lists(st.fixed_dictionaries(dict(type=st.just("text"), text=text)) | st.just(dict(type="image_url", image_url=dict(url="data:image/png;base64,AAAA"))), max_size=3)))
 requests = st.builds(lambda m, ms, s, k: as_request(m, ms, schema=s, sampling=dict(temperature=0.0, extra={"k": k})), text.map(C.sound), st.lists(message, max_size=4), st.none() | st.just({"type": "object"}), text.map(C.sound))
 token = st.tuples(text.map(C.sound), st.floats(-20, 0).map(lambda x: round(x, 5)), st.lists(st.tuples(text.map(C.sound), st.just(-1.5)), max_size=2).map(tuple))
-calls_ = st.lists(st.builds(lambda r, t, f, q, tk: Call(key_of(r), t, f, dict(prompt=1, cached=0, completion=1), 0.25, "r", q, tuple(tk), r), requests, text.map(C.sound), st.sampled_from(["stop", "length"]), text.map(C.sound), st.lists(token, max_size=2)), max_size=5, unique_by=lambda c: c.key)
+calls_ = st.lists(st.builds(lambda r, t, f, q, tk: Call(key_of(r), t, f, dict(prompt=1, cached=0, completion=1), 0.25, "r", q, tuple(tk), C.canonical(r)), requests, text.map(C.sound), st.sampled_from(["stop", "length"]), text.map(C.sound), st.lists(token, max_size=2)), max_size=5, unique_by=lambda c: c.key)
 
 @given(requests, requests)
 def test_requests_are_equal_exactly_when_nothing_differs(a, b):
