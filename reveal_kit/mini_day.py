@@ -110,7 +110,7 @@ RATE = dict(slt=13.0, awb=12.8, rms=12.2) # letters a second; slower than each v
 
 def reckon(speech: str, voice: str) -> float: # a multiple of half a second, 6 to 14
     "How long an event with this `speech` takes on screen."
-    return min(14.0, max(6.0, math.ceil((len(speech) / RATE[voice] + 1.0) * 2) / 2))
+    return min(14.0, max(6.0, math.ceil((len(speech) / RATE[voice] + 1.2) * 2) / 2))
 
 def weave(r: random.Random, lanes: list[list]) -> list:
     "Shuffle `lanes` into one list; the order within a lane stays."
@@ -120,7 +120,7 @@ def weave(r: random.Random, lanes: list[list]) -> list:
 
 def schedule(d: Day) -> Day:
     "Order the events block by block, greet, and set every event's span, clock and look; fills `d.events`."
-    d.events, t = [], 0.0
+    d.events, t, look = [], 0.0, -1
     for i, b in enumerate(d.blocks):
         p, body = b.rstrip("0123456789"), weave(d.r, d.lanes[b])
         if b in GREETINGS:
@@ -128,8 +128,9 @@ def schedule(d: Day) -> Day:
             body = [*body, greet] if b == "weather3" else [greet, *body]
         for j, e in enumerate(body):
             n = reckon(e.speech, VOICES[p]) + (OPENING if j == 0 else 0)
+            look = d.r.choice([k for k in range(6) if k != look])
             minute = 7 * 60 + i * 52 + j * 3
-            d.events.append(dataclasses.replace(e, block=b, span=Span(t, t + n), clock=f"{minute//60}:{minute%60:02d}", look=d.r.randrange(6)))
+            d.events.append(dataclasses.replace(e, block=b, span=Span(t, t + n), clock=f"{minute//60}:{minute%60:02d}", look=look))
             t += n
     keys = [e.key for e in d.events]
     assert len(set(keys)) == len(keys), [k for k in keys if keys.count(k) > 1]

@@ -15,7 +15,7 @@ from .mini_day import OPENING, PROGRAMMES, VOICES, Day
 from .mini_pictures import H, W, frames
 
 # %% ../nbs/45g_film.ipynb #d6d48526
-RATE_HZ, LEAD = 16000, .35 # samples a second; seconds before the voice begins
+RATE_HZ, LEAD = 16000, .6 # samples a second; seconds before the voice begins
 STRETCH = dict(slt=1.08, awb=1.14, rms=1.05)
 
 def flite() -> str: # the program's path

@@ -17,7 +17,7 @@ from .mini_day import *
 def handover(d: Day, i: int, thing: str, cast: list[str]):
     "Story `handover{i}`: `cast[0]` lends `thing` to `cast[1]`, who passes it to `cast[2]`, who puts it somewhere; `cast[3]` does not get it."
     A, B, C, D = cast
-    (lend,), (why, no), (where,) = draw(d, LENDING), draw(d, PASSING, 2), draw(d, PLACES)
+    (lend,), (why, no), (where, other) = draw(d, LENDING), draw(d, PASSING, 2), draw(d, PLACES, 2)
     b1, b2 = sorted(d.r.sample([b for b in MORNING if b not in ("council1", "kitchen1")], 2), key=d.blocks.index)
     b3 = d.r.choice(["market2", "harbour2", "library2"])
     k, seen, prop = f"handover{i}", i == 0, (kind(thing), d.r.choice(COLOURS))
@@ -27,10 +27,10 @@ def handover(d: Day, i: int, thing: str, cast: list[str]):
     lane(d, b2, say(d, f"{k}/pass", f"Remember the {thing}? {B} gives it away again, because {why}. Now it goes to {C}.",
                     f"{B} is back with the {thing}. {they(d, B)} hands it on to {C}, because {why}.", caption=f"{B} and {C}", prop=prop,
                     facts=[fact("gave", giver=B, thing=thing, to=C), fact("reason", of=f"{k}/pass", because=why)]))
-    put = f"{C} has found a good spot for the {thing}. Just look at it, everybody who walks by will see it." if seen else f"{C} has put the {thing} {where}. Everybody who walks by will see it."
+    put = f"{C} has found a spot for the {thing}, and not {other} as planned. Just look." if seen else f"{C} has put the {thing} {where}, and not {other} as planned."
     lane(d, b3, say(d, f"{k}/put", put + f" {D} wanted to have it next, but {no}.", caption=(cap(thing), cap(where)) if seen else cap(thing), prop=prop,
-                    facts=[fact("placed", mode="seen" if seen else "heard", who=C, thing=thing, where=where), fact("gave", status="plan", giver=C, thing=thing, to=D), fact("reason", of=f"{k}/put", because=no)]))
-    d.story[k] = dict(thing=thing, cast=cast, lend=lend, why=why, no=no, where=where)
+                    facts=[fact("placed", mode="seen" if seen else "heard", who=C, thing=thing, where=where), fact("placed", status="plan", thing=thing, where=other), fact("gave", status="plan", giver=C, thing=thing, to=D), fact("reason", of=f"{k}/put", because=no)]))
+    d.story[k] = dict(thing=thing, cast=cast, lend=lend, why=why, no=no, where=where, other=other)
 
 # %% ../nbs/45c_stories.ipynb #30e0db66
 def repairs(d: Day, items: list[str], owners: list[str]):
@@ -112,6 +112,7 @@ def market(d: Day, keepers: list[str], buyers: list[str]):
     stalls = [dict(good=g, keeper=k, spot=s, unit=GOODS[d.split][g], am=euros(p), pm=euros(q)) for g, k, s, p, q in zip(goods, keepers, spots, prices[:4], prices[4:])]
     pos = [say(d, f"market/stall{i}", f"{x['keeper']} sells {x['good']} today. You find the stall {x['spot']}.", f"Fresh {x['good']}, just {x['spot']}! That is the stall of {x['keeper']}.",
                caption=f"{x['keeper']}: {x['good']}", prop=("stall", d.r.choice(COLOURS)), facts=[fact("stall", who=x["keeper"], sells=x["good"], where=x["spot"])]) for i, x in enumerate(stalls[:3])]
+    pos[2] = dataclasses.replace(pos[2], speech=f"{pos[2].speech} Nobody is {spots[3]} today.", facts=(*pos[2].facts, fact("stall", status="plan", where=spots[3])))
     board = lambda when, f, i: say(d, f"market/prices{i}", "These are the prices on the board right now. Take a pencil and compare.", "Now a look at the price board. Some of these numbers may surprise you.",
         board=(f"PRICES {when.upper()}", *[(cap(x["good"]), x[f]) for x in stalls]), facts=[fact("price", mode="seen", good=x["good"], when=when, euros=x[f]) for x in stalls])
     picks = d.r.sample(range(4), 2)
@@ -125,7 +126,7 @@ def market(d: Day, keepers: list[str], buyers: list[str]):
     fix = say(d, "market/correction", f"{x['keeper']} asks us to set something right. It was not {spell(wrong)} {x['unit']} but {spell(right)}.", caption="Set right", facts=[fact("sold", good=x["good"], n=right)])
     lane(d, "market1", board("morning", "am", 1)); lane(d, "market1", *pos); lane(d, "market1", buy)
     lane(d, "market2", board("afternoon", "pm", 2)); lane(d, "market2", out); lane(d, "weather2", sold); lane(d, d.r.choice(["workshop2", "library2", "council2"]), fix)
-    d.story["market"] = dict(stalls=stalls, buys=[(buyers[0], happy), (buyers[1], last["good"])], gone=last["good"], sold=dict(good=x["good"], unit=x["unit"], keeper=x["keeper"], n=right, wrong=wrong))
+    d.story["market"] = dict(stalls=stalls, empty=spots[3], buys=[(buyers[0], happy), (buyers[1], last["good"])], gone=last["good"], sold=dict(good=x["good"], unit=x["unit"], keeper=x["keeper"], n=right, wrong=wrong))
 
 # %% ../nbs/45c_stories.ipynb #9fc6112b
 def kitchen(d: Day, cooks: list[str]):
@@ -187,7 +188,7 @@ def match(d: Day, players: list[str]):
 # %% ../nbs/45c_stories.ipynb #12059af4
 def council(d: Day, members: list[str]):
     "Story `council`: three proposals (wish, tally, outcome); the reasons of the refused and the postponed one are told in other programmes."
-    names, wishes, no = draw(d, PROPOSALS, 3), draw(d, WISHES, 4), draw(d, REFUSALS, 2)
+    names, wishes, no = draw(d, PROPOSALS, 3), draw(d, WISHES, 4), draw(d, REFUSALS, 4)
     fate = d.r.sample(["accepted", "refused", "postponed"], 3)
     tallies = d.r.sample([f"{y} to {n}" for y in range(6, 15) for n in range(2, 14) if abs(y - n) > 1], 3)
     rows = [dict(what=w, member=m, wish=s, fate=f, tally=t) for w, m, s, f, t in zip(names, members, wishes, fate, tallies)]
@@ -201,10 +202,10 @@ def council(d: Day, members: list[str]):
     ask[1] = dataclasses.replace(ask[1], speech=f"{ask[1].speech} Last year the story was that {wishes[3]}.", facts=(*ask[1].facts, fact("reason", status="wrong", of=f"propose {names[1]}", because=wishes[3])))
     lane(d, "council1", *ask); lane(d, "council2", *vote)
     late = [b for b in d.blocks[d.blocks.index("council2") + 1:] if b not in ("sports2", "weather3")] or ["weather3"]
-    for x, w in zip([x for x in rows if x["fate"] != "accepted"], no):
-        x["why"] = w
-        lane(d, d.r.choice(late), say(d, f"council/why/{x['what']}", f"People here still talk about the {x['what']}. It failed for a simple reason, they say: {w}.", f"One more word about the {x['what']}. We have learned what stood in the way: {w}.",
-             caption="After the vote", facts=[fact("reason", of=f"{x['fate']} {x['what']}", because=w)]))
+    for x, w, v in zip([x for x in rows if x["fate"] != "accepted"], no[:2], no[2:]):
+        x["why"], x["not"] = w, v
+        lane(d, d.r.choice(late), say(d, f"council/why/{x['what']}", f"People here still talk about the {x['what']}. It failed because {w}, and not because {v}.", f"One more word about the {x['what']}. It is not true that {v}. What stood in the way is that {w}.",
+             caption="After the vote", facts=[fact("reason", of=f"{x['fate']} {x['what']}", because=w), fact("reason", status="wrong", of=f"{x['fate']} {x['what']}", because=v)]))
     d.story["council"] = dict(rows=rows, stale=wishes[3])
 
 # %% ../nbs/45c_stories.ipynb #57d856da
@@ -235,15 +236,15 @@ def plans(d: Day):
 # %% ../nbs/45c_stories.ipynb #e455589a
 def library(d: Day, cast: list[str]):
     "Story `library`: a gift, a moved shelf, a reading, two chores."
-    (giver, reader, w1, w2), (gift, gift2), (shelf, shelf2), corners, topics = cast, draw(d, GIFTS, 2), draw(d, SHELVES, 2), draw(d, CORNERS, 3), draw(d, TOPICS, 2)
+    (giver, reader, w1, w2), (gift, gift2), (shelf, shelf2), corners, topics = cast, draw(d, GIFTS, 2), draw(d, SHELVES, 2), draw(d, CORNERS, 4), draw(d, TOPICS, 2)
     chores, cols = draw(d, CHORES, 4), d.r.sample(COLOURS, 2)
     lane(d, "library1", say(d, "library/gift1", f"{giver} has brought us a present, {a(gift)} bound in {cols[0]} cloth.", f"A present from {giver}: {a(gift)} with a cover of {cols[0]} cloth.", caption=f"Thank you, {giver}", prop=("book", cols[0]), facts=[fact("donated", who=giver, what=gift), fact("cover", of=gift, colour=cols[0])]))
-    lane(d, "library1", say(d, "library/shelf1", f"We have moved the {shelf}. Do not search in the old place.", caption=(cap(shelf), f"Now {corners[0]}"), prop=("shelf", "brown"), facts=[fact("stands", mode="seen", what=shelf, where=corners[0])]))
+    lane(d, "library1", say(d, "library/shelf1", f"We have moved the {shelf}. It used to stand {corners[2]}, but look where it is now.", caption=(cap(shelf), f"Now {corners[0]}"), prop=("shelf", "brown"), facts=[fact("stands", mode="seen", what=shelf, where=corners[0]), fact("stands", status="wrong", what=shelf, where=corners[2])]))
     lane(d, "library1", say(d, "library/read", f"In the story hour {reader} read aloud about {topics[0]}, and the children wanted more.", caption=f"Story hour: {reader}", prop=("book", "white"), facts=[fact("read", who=reader, topic=topics[0])]))
     lane(d, "library1", say(d, "library/chore1", f"{w1} came early and {chores[0]}. Nobody has {chores[2]} yet, that has to wait.", f"A helping hand: {w1} was here at eight and {chores[0]}. Nobody has {chores[2]} yet.", caption=f"Helper: {w1}", facts=[fact("helped", who=w1, how=chores[0]), fact("helped", status="plan", how=chores[2])]))
     lane(d, "library2", say(d, "library/gift2", f"Another present has arrived, {a(gift2)}. It came by post, without a name.", caption=(cap(gift2), f"{cap(cols[1])} cover"), prop=("book", cols[1]), facts=[fact("cover", mode="seen", of=gift2, colour=cols[1])]))
     lane(d, "library2", say(d, "library/chore2", f"{w2} spent the afternoon with us and {chores[1]}. Nobody has {chores[3]} so far.", caption=f"Helper: {w2}", facts=[fact("helped", who=w2, how=chores[1]), fact("helped", status="plan", how=chores[3])]))
-    lane(d, "library2", say(d, "library/shelf2", f"The {shelf2} stands {corners[1]} from today. Tomorrow we will read about {topics[1]}.", caption=cap(shelf2), prop=("shelf", "brown"), facts=[fact("stands", what=shelf2, where=corners[1]), fact("read", status="plan", topic=topics[1])]))
+    lane(d, "library2", say(d, "library/shelf2", f"The {shelf2} is {corners[1]} from today, no longer {corners[3]}. Tomorrow we will read about {topics[1]}.", caption=cap(shelf2), prop=("shelf", "brown"), facts=[fact("stands", what=shelf2, where=corners[1]), fact("stands", status="wrong", what=shelf2, where=corners[3]), fact("read", status="plan", topic=topics[1])]))
     d.story["library"] = dict(giver=giver, gift=gift, gift2=gift2, reader=reader, topics=topics, shelf=shelf, shelf2=shelf2, corners=corners, helpers=[w1, w2], chores=chores, covers=cols)
 
 def weather(d: Day):

@@ -54,8 +54,8 @@ CARGO = dict(
     test="tomatoes lemons salt coffee timber olives onions paper herring tea".split())
 BOATS = dict(
     train=["Heron", "Otter", "Swallow", "North Wind", "Lucky Penny", "Badger", "Summer Rain"],
-    test=["Pelican", "Dolphin", "Falcon", "Evening Star", "Morning Glory", "Albatross", "Sea Horse", "Tornado", "Victory", "Mermaid"])
-PIERS = ["east pier", "west pier", "long jetty", "fuel dock", "fish dock", "stone steps", "customs house"]
+    test=["Pelican", "Dolphin", "Falcon", "Evening Star", "Morning Glory", "Albatross", "Sea Horse", "Tornado", "Victory", "Sunflower"])
+PIERS = ["grain dock", "yacht club", "long jetty", "fuel dock", "fish dock", "stone steps", "customs house"]
 DEPARTURES = ["island ferry", "bay tour", "mail boat", "river line"]
 DISHES = dict(train=["bean soup", "potato salad", "rice pudding", "apple pie"], test=["fish pie", "pumpkin soup", "lentil stew", "chicken curry", "leek tart", "rice salad"])
 INGREDIENTS = dict(
