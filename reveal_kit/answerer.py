@@ -33,9 +33,10 @@ def answer(
     trace: Trace | None = None,
     images=(),                             # JPEG bytes for a model that sees
     role: str = "answerer",
+    order: str = "evidence",               # "video" when every question of a video is shown the same, see `chat.evidence_prompt`
 ) -> tuple[str | None, str]:               # letter or None, and the words
     "Ask the answerer role; returns the letter (None for a free answer or an unreadable reply) and the reply's words."
-    reply = chat.ask(role, evidence_prompt(q, evidence, ANSWER_TASK if q.options else FREE_TASK, images=images), schema=reply_schema(q.letters),
+    reply = chat.ask(role, evidence_prompt(q, evidence, ANSWER_TASK if q.options else FREE_TASK, images=images, order=order), schema=reply_schema(q.letters),
                      question=q.id, max_tokens=16 if q.options else 200, trace=trace)
     said = reply.data.answer if reply.data else None
     if trace is not None: trace.add("answer", role=role, reply=said or reply.text[:600], problem=reply.problem, evidence=[e.id for e in evidence], images=len(images))

@@ -72,14 +72,16 @@ def evidence_prompt(
     evidence: Sequence[Evidence], # in order of admission; () for roles that must see none
     task: str,                    # what this role is to do; quote what comes from the video
     images: Sequence = (),        # frames, JPEG or PNG bytes, or data URLs; after the evidence, before the task
-    order: str = "evidence",      # "task" puts the task first: only to measure what the shared prefix saves
+    order: str = "evidence",      # "video": evidence before the question, for agents that show every question the same evidence; "task": the task first, only to measure what the shared prefix saves
 ) -> list[dict]: # OpenAI messages
     "The messages of one call: everything that roles share first, the task last."
     ask = "Question: " + neutral(question.text) + "".join(f"\n{l}. {neutral(o)}" for l, o in zip(question.letters, question.options))
     seen = "".join(_piece(e.id, e.span, e.text) for e in evidence)
-    head = f"{ask}\n\n" + (f"Evidence:{seen}\n\n" if seen else "")
-    system = SYSTEM if order == "evidence" else f"{SYSTEM}\n\n{task}"
-    content = [dict(type="text", text=head), *map(image_part, images), dict(type="text", text=task if order == "evidence" else "Do your task.")]
+    shown = f"Evidence:{seen}\n\n" if seen else ""
+    first, last = (shown, f"{ask}\n\n") if order == "video" else (f"{ask}\n\n{shown}", "")
+    system = f"{SYSTEM}\n\n{task}" if order == "task" else SYSTEM
+    content = [dict(type="text", text=first), *map(image_part, images), dict(type="text", text=last + ("Do your task." if order == "task" else task))]
+    content = [p for p in content if p.get("text", True)]
     if not images: content = "".join(p["text"] for p in content)
     return [dict(role="system", content=system), dict(role="user", content=content)]
 
