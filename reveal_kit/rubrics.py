@@ -29,17 +29,17 @@ def is_negation(question: Question) -> bool:
 # %% ../nbs/11_rubrics.ipynb #9b47bb31
 KINDS = {  # kind -> cues in the question's words; `negation` has its own list above
     "counting": r"\bhow (?:many|often)\b|\bnumber of\b|\bcount(?:s|ed|ing)?\b|\btotal\b",
-    "order": r"\b(?:before|after|first|last|earlier|later|earliest|latest|next|order|sequence|then|finally|eventually|previous(?:ly)?|immediately)\b",
-    "time": r"^when\b|[.,] when (?:is|was|did|does|do|are|were|will)\b|\bwhat time\b|\bhow long\b|\b(?:at|from) what (?:time|point|moment)\b|\bduration\b",
-    "cause": r"\bwhy\b|\bbecause\b|\breasons?\b|\bcaus(?:e|es|ed|ing)\b|\bpurpose\b|\bmotivat|\b(?:leads?|led) to\b|\bresult(?:s|ed)? (?:in|of|from)\b|\bin order to\b",
-    "identity": r"\b(?:who|whose|whom)\b|\bwhich (?:\w+ )?(?:person|people|man|woman|team|player|object|item|animal|thing|one)\b|\bwhat (?:object|item|animal|thing)\b|\bname of\b",
+    "order": r"\b(?:before|after|first|last|earlier|later|earliest|latest|next|order|sequence|then|finally|eventually|previous(?:ly)?|immediately|follow(?:s|ed)|preced(?:es|ed))\b",
+    "time": r"^when\b|[.,] when (?:is|was|did|does|do|are|were|will)\b|\bwhat time\b|\bhow long\b|\b(?:at|from) what (?:time|point|moment)\b|\bwhich (?:hour|day|minute)\b|\bduration\b",
+    "cause": r"\bwhy\b|\bbecause\b|\breasons?\b|\bcaus(?:e|es|ed|ing)\b|\bpurpose\b|\bobstacle\b|\bmotivat|\b(?:leads?|led) to\b|\bresult(?:s|ed)? (?:in|of|from)\b|\bin order to\b",
+    "identity": r"\b(?:who|whose|whom)\b|\bwhich (?:\w+ )?(?:person|people|man|woman|team|player|object|item|animal|thing|one)\b|\bwhat (?:object|item|animal|thing)\b|\bname (?:of|the)\b",
     "attribute": r"\bcolou?rs?\b|\bwhat (?:kind|type|sort|size|shape|material|brand|style)\b|\bwear(?:s|ing)?\b|\bhow (?:big|tall|old|much|heavy|large|wide)\b|\blooks? like\b",
     "action": r"\b(?:doing|action|activity|activities|perform(?:s|ed|ing)?)\b|\bwhat (?:do|does|did)\b.*\bdo\b|\bhow (?:do|does|did)\b|\bwhat happen(?:s|ed)?\b",
     "change": r"\bchang(?:e|es|ed|ing)\b|\bbec(?:o|a)m(?:e|es|ing)\b|\bturn(?:s|ed)? into\b|\bno longer\b|\bcorrect(?:ed|ion)\b|\binstead\b|\bdiffer(?:s|ent|ence)\b",
-    "place": r"\bwhere\b|\b(?:left|right) (?:of|side|hand)\b|\b(?:to|on) the (?:left|right)\b|\bbehind\b|\bin front of\b|\bnext to\b|\bbesides?\b|\babove\b|\bbelow\b|\bbetween\b|\blocat(?:ed|ion)\b|\bposition\b",
+    "place": r"\bwhere\b|\b(?:left|right) (?:of|side|hand)\b|\b(?:to|on) the (?:left|right)\b|\bbehind\b|\bin front of\b|\bnext to\b|\bbesides?\b|\babove\b|\bbelow\b|\bbetween\b|\blocat(?:ed|ion)\b|\bposition\b|\b(?:which|what) (?:place|spot|part|corner|side|room)\b",
     "negation": None,
     "text": r"\btext\b|\bsigns?\b|\bscreen\b|\bwritten\b|\bwords?\b|\bsubtitles?\b|\bcaptions?\b|\bbanner\b|\blabel\b|\bboard\b|\bdisplay(?:s|ed)?\b|\bscore(?:board)?\b",
-    "gist": r"\bmain(?:ly)?\b|\boverall\b|\bsummar|\btopic\b|\btheme\b|\bmostly\b|\babout\?|\bbest describes\b|\bgenre\b|\bthroughout\b|\bwhole video\b",
+    "gist": r"\bmain(?:ly)?\b|\boverall\b|\bsummar|\btopic\b|\btheme\b|\bmostly\b|\babout\?|\bdescribes\b|\bsums? up\b|\bgenre\b|\bthroughout\b|\bwhole video\b",
     "any": None}
 _kinds = {k: re.compile(v, re.I) for k, v in KINDS.items() if v}
 
@@ -105,8 +105,8 @@ class RubricPool:
 
 # %% ../nbs/11_rubrics.ipynb #10946770
 def catalogue(criteria) -> str: # one line each
-    "Names and descriptions, for choosing."
-    return "\n".join(f"- {c.name}: {c.description}" for c in criteria)
+    "Names, kinds of question and descriptions, for choosing."
+    return "\n".join(f"- {c.name} (for {'every question' if 'any' in c.kinds else ' and '.join(c.kinds) + ' questions'}): {c.description}" for c in criteria)
 
 def matching(
     pool: RubricPool,

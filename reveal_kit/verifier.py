@@ -100,7 +100,7 @@ Choose up to $most that fit this question, the most important first.
 Criteria:
 $catalogue
 
-Reply with JSON: {"criteria": ["<name>", ...]}"""
+Reply with JSON on one line: {"criteria": ["<name>", ...]}"""
 
 @lru_cache(maxsize=256)
 def select_schema(names: tuple[str, ...], most: int) -> type[BaseModel]:
@@ -171,7 +171,7 @@ Evidence that clearly rules an option out is as sufficient as evidence that conf
 unknown_options: those about which the evidence says nothing.
 missing_evidence_analysis: the specific fact that should be retrieved next.
 
-Reply with JSON: {"rubric_criteria_scores": {$shape}, "unknown_options": [...], "missing_evidence_analysis": "..."}"""
+Reply with JSON on one line: {"rubric_criteria_scores": {$shape}, "unknown_options": [...], "missing_evidence_analysis": "..."}"""
 
 def keys_of(question: Question) -> tuple[str, ...]:
     "The rows of the grid: the option letters, or `ANSWER` when there are none."
@@ -259,11 +259,13 @@ class Verifier:
         aggregate: str = "max",          # `max` (paper), `mean` or `min` over options
         threshold: float | None = None,  # default: the pool's τ
         most: int = 4,                   # criteria per question at most; the paper names no bound
+        trust_unknown: bool | None = None, # does an option named unknown count as 0? default: in hard mode (paper) yes, in soft mode no
     ):
         if score_mode not in ("hard", "soft"): raise ValueError(f"score_mode is {score_mode!r}: hard or soft")
         if aggregate not in AGGREGATES: raise ValueError(f"aggregate is {aggregate!r}: {', '.join(AGGREGATES)}")
         self.chat, self.pool, self.score_mode, self.aggregate, self.most = chat, pool, score_mode, aggregate, most
         self.threshold = pool.threshold if threshold is None else threshold
+        self.trust_unknown = score_mode == "hard" if trust_unknown is None else trust_unknown
         self._selected = {}
 
     def select(self, question: Question, trace: Trace | None = None) -> tuple[Criterion, ...]:
@@ -286,6 +288,6 @@ class Verifier:
                               max_tokens=160 + len(keys) * (8 + 10 * len(names)), logprobs=10 if self.score_mode == "soft" else 0, trace=trace)
         reading = read_scores(reply.text, keys, names)
         grid, extra = soften(reading, reply) if self.score_mode == "soft" else (reading.grid, {})
-        out = verdict(grid, criteria, self.threshold, reading.unknown, reading.analysis, self.aggregate, self.score_mode, reading.counts + Counter(extra))
+        out = verdict(grid, criteria, self.threshold, reading.unknown if self.trust_unknown else (), reading.analysis, self.aggregate, self.score_mode, reading.counts + Counter(extra) + Counter({"unknown not applied": len(reading.unknown) * (not self.trust_unknown)}))
         if trace is not None: trace.add("verify", evidence=len(evidence), **out.to_dict())
         return out

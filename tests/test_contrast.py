@@ -16,7 +16,7 @@ from reveal_kit.replies import Reply, parse_reply, schema_of
 from reveal_kit.rubrics import KINDS, Criterion, RubricPool, load_pool, parse_pool
 from reveal_kit.verifier import verdict
 
-PROPS = settings(max_examples=100, deadline=None)
+PROPS = settings(max_examples=60, deadline=None)
 q = Question("h1", "harbour", "Why does the ferry leave late today?", ("a heavy storm", "engine repair"))
 C = lambda name, weight=1.0, **kw: Criterion(name, f"asks for {name}", "all", "part", "nothing", weight=weight, **kw)
 pool = RubricPool((C("cause", 2.0, kinds=("cause",)), C("order"), C("gist", 0.5)))

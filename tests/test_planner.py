@@ -11,7 +11,7 @@ from reveal_kit.planner import (KNOWN, REPEATED, TEXT, Plan, decompose, decompos
 from reveal_kit.replies import Reply, parse_reply, schema_of
 from reveal_kit.verifier import leaves
 
-PROPS = settings(max_examples=150, deadline=None)
+PROPS = settings(max_examples=80, deadline=None)
 q = Question("q1", "harbour", "Why does the ferry leave late?", ("storm", "repair", "fog", "strike"))
 neg = Question("q2", "harbour", "Which of these does not happen?", ("The ferry leaves", "A net tears", "Fog rises", "Gulls land"))
 view = PlannerView(("When does the ferry leave?", UNIFORM), (True, False), "the stated reason for the delay", (Span(65, 80), Span(300, 310)))

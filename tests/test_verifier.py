@@ -12,7 +12,7 @@ from reveal_kit.rubrics import Criterion, RubricPool, load_pool
 from reveal_kit.verifier import (AGGREGATES, SCORES, WHOLE, Verifier, keys_of, leaves, lower, missing, option_score, read_scores, read_selection, select_schema, soften, sufficient, verdict,
                                  verify_schema, verify_task)
 
-PROPS = settings(max_examples=150, deadline=None)
+PROPS = settings(max_examples=80, deadline=None)
 q = Question("q1", "harbour", "How many boats leave before noon?", ("two", "three"))
 C = lambda name, weight=1.0, **kw: Criterion(name, f"asks for {name}", "all", "part", "nothing", weight=weight, **kw)
 pool = RubricPool((C("decides", 2.0), C("count", kinds=("counting",)), C("order", kinds=("order",)), C("gist", kinds=("gist",))))
@@ -242,6 +242,15 @@ def test_soft_keeps_the_written_number_without_probabilities_and_refuses_nothing
     v = Verifier(Scripted('{"criteria": ["decides", "count"]}', text), pool, "soft").judge(q, ev)
     assert v.grid == {"A": {"decides": 1, "count": 0}, "B": {"decides": .5, "count": .5}}
     assert v.counts == {"out of range": 1, "lowered": 1, "no probability": 2}
+
+
+def test_a_named_unknown_option_counts_as_zero_in_hard_mode_and_by_choice_in_soft():
+    text = scores({o: {"decides": 1, "count": 1} for o in "AB"}, unknown=["A", "B"])
+    def judge(*args, **kw): return Verifier(Scripted('{"criteria": ["decides", "count"]}', text), pool, *args, **kw).judge(q, ev)
+    assert judge().rho == 0 and judge().unknown == ("A", "B")
+    soft = judge("soft")
+    assert soft.rho == 1 and soft.unknown == () and soft.counts["unknown not applied"] == 2
+    assert judge("soft", trust_unknown=True).rho == 0 and judge("hard", trust_unknown=False).rho == 1
 
 
 def test_soft_reads_a_cut_reply_place_by_place():
