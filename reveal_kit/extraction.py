@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from .core import InputError
 
 # %% ../nbs/42a_extraction.ipynb #181c9504
-_article = r"(?![A-Za-z0-9’']|-[A-Za-z])(?!(?<=[AI])[ \t]+(?!because\b|since\b|as\b|for\b|is\b|and\b|or\b|due\b|based\b)[a-z])"
+_article = r"(?![A-Za-z0-9]|[-’'][A-Za-z])(?!(?<=[AI])[ \t]+(?!because\b|since\b|as\b|for\b|is\b|and\b|or\b|due\b|based\b)[a-z])"
 _letter = rf"[\W_]{{0,6}}(?:\\text\{{)?([A-Z]){_article}"
 STATED = re.compile("|".join((
-    rf"(?i:\b(?:answer|option|choice)(?:\s+(?:here|to (?:this|the) question))?\s*(?:\*\*|__)?\s*(?:is|would be|should be|must be|[:=→])(?:\s*(?:most likely|probably|clearly|therefore|thus))?(?:\s+(?:the\s+)?(?:letter|option|choice|answer)\b)?){_letter}",
-    rf"(?i:\bI(?:['’]d| would| will)? (?:choose|pick|select|go with|answer)(?:\s+(?:with\s+)?(?:the\s+)?(?:letter|option|choice|answer)\b)?){_letter}",
-    r"(?i:\b(?:option|choice|letter|answer)\s+)\(?([A-Z])\)?(?i:\s+(?:is|seems|appears to be)\s+(?:the\s+)?(?:correct|right|best|most likely)\b)",
-    r"(?<![A-Za-z0-9'’])\(?([A-Z])\)?(?i:\s+is\s+(?:the\s+)?(?:correct|right|best)\s+(?:answer|option|choice)\b)",
-    rf"(?i:<answer>)(?i:\s*(?:option|choice|letter|answer)\b\s*:?)?{_letter}",
+    rf"(?i:\b(?:answer|option|choice)(?:\s(?:here|to (?:this|the) question))?\s?(?:\*\*|__)?\s?(?:is|would be|should be|must be|[:=→])(?:\s?(?:most likely|probably|clearly|therefore|thus))?(?:\s(?:the\s)?(?:letter|option|choice|answer)\b)?){_letter}",
+    rf"(?i:\bI(?:['’]d| would| will)? (?:choose|pick|select|go with|answer)(?:\s(?:with\s)?(?:the\s)?(?:letter|option|choice|answer)\b)?){_letter}",
+    r"(?i:\b(?:option|choice|letter|answer)\s)\(?([A-Z])\)?(?i:\s(?:is|seems|appears to be)\s(?:the\s)?(?:correct|right|best|most likely)\b)",
+    r"(?<![A-Za-z0-9'’])\(?([A-Z])\)?(?i:\sis\s(?:the\s)?(?:correct|right|best)\s(?:answer|option|choice)\b)",
+    rf"(?i:<answer>)(?i:\s?(?:option|choice|letter|answer)\b\s?:?)?{_letter}",
     rf"\\boxed\{{{_letter}",
-    rf'(?i:"(?:final_?answer|answer|choice|option|letter)"\s*:){_letter}')))
-OR = re.compile(r"[)\]*_.'\"’]*\s*(?:or|and|/|&|,)\s*[\W_]{0,3}([A-Z])(?![A-Za-z0-9'’])")
+    rf'(?i:"(?:final_?answer|answer|choice|option|letter)"\s?:){_letter}')))
+OR = re.compile(r"[)\]*_.'\"’]{0,6}\s?(?:or|and|/|&|,)\s?[\W_]{0,3}([A-Z])(?![A-Za-z0-9]|['’][A-Za-z])")
 
 def statements(text: str, letters: str) -> list[str | None]:
     "The letters that `text` states, in order; None where a statement names two, or one that is not among `letters`."
-    out = []
+    text, out = re.sub(r"[^\S\n]*\n\s*", "\n", re.sub(r"[^\S\n]+", " ", text)), [] # single blanks: the patterns stay linear in the length of the text
     for m in STATED.finditer(text):
         l, two = next(filter(None, m.groups())), OR.match(text, m.end())
         out.append(None if l not in letters or two and two[1] in letters and two[1] != l else l)
@@ -41,7 +41,7 @@ def marked(text: str, letters: str) -> str | None:
     lines = [l for l in text.splitlines() if l.strip()]
     found = {}                                  # letter -> where it counts
     for i, l in enumerate(lines):
-        if m := _alone.fullmatch(l): found.setdefault(m[1].upper() if len(lines) == 1 else m[1], set()).add("line")
+        if len(l) < 100 and (m := _alone.fullmatch(l)): found.setdefault(m[1].upper() if len(lines) == 1 else m[1], set()).add("line")
         elif m := _begins.match(l): found.setdefault(m[1] or m[2], set()).add("edge" if i in (0, len(lines) - 1) else "inner")
     named = [l for l, where in found.items() if where & {"line", "edge"}]
     return named[0] if len(found) == 1 and named and named[0] in letters else None
