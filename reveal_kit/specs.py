@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROMPT_LENGTH', 'PACKAGES', 'imported', 'essence', 'source_of', 'code_of', 'prompts_in', 'prompts_of', 'RunSpec',
-           'title', 'models_of', 'settings_of', 'conditions', 'made_with']
+           'models_of', 'settings_of', 'conditions', 'made_with']
 
 # %% ../nbs/41b_specs.ipynb #dc01917d
 import inspect, json, re, subprocess, sys
@@ -16,6 +16,7 @@ from .agents import load as load_agent
 from .benchmarks import Benchmark, load as load_benchmark
 from .core import InputError, root
 from .profiles import ENCODERS, ROLES, Profile
+from .records import title
 from .store import canonical, digest
 
 # %% ../nbs/41b_specs.ipynb #4b047d0f
@@ -122,14 +123,6 @@ class RunSpec:
     def __repr__(self): return f"RunSpec({title(self.settings)}, {self.id})"
 
 # %% ../nbs/41b_specs.ipynb #d883b84d
-def title(
-    s: dict, # `settings` of a run
-) -> str:
-    "A run in a few words."
-    how = ", ".join(f"{k}={v}" for k, v in s["switches"].items())
-    some = f", {len(s['subset'])} questions" if s["subset"] else ""
-    return f"{s['agent']}{f' ({how})' if how else ''} on {s['benchmark']} {s['split']}{some}, {s['profile']['name']}"
-
 def models_of(p: Profile) -> dict[str, list]: # role or encoder -> [model, what identifies its weights]
     "Who plays which role."
     from reveal_kit import zoo

@@ -1,0 +1,469 @@
+"Runs: what is kept, what is asked again, who is charged with a failure, and what happens when disk, server or folder misbehave."
+import errno
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+import zipfile
+from dataclasses import fields
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from reveal_kit import core, records, results, runs, specs
+from reveal_kit.benchmark_files import Gold
+from reveal_kit.benchmarks import Benchmark, load
+from reveal_kit.chat import ChatError
+from reveal_kit.core import Answer, Evidence, InputError, Question, Span, Trace
+from reveal_kit.kit import Kit
+from reveal_kit.profiles import Profile
+from reveal_kit.runs import RunSpec, compare, ensure, evaluate, export, open_run
+from tests.chat_server import ChatServer, Say
+
+
+def bench(n=6, videos=2, options=("red", "green", "blue"), name="toy"):
+    "`n` questions on `videos` videos in turn; the right answer of question i is letter i mod 3."
+    qs = tuple(Question(f"q{i:04d}", f"v{i % videos}", f"Which colour has door {i}?", options) for i in range(n))
+    return Benchmark(name, "test", qs, {q.id: Gold("ABC"[i % 3], ("Counting", "Reading")[i % 2], (Span(i, i + 1),)) for i, q in enumerate(qs)}, {f"v{v}": Path(f"/nowhere/v{v}.mp4") for v in range(videos)})
+
+
+class Asked:
+    "Answers A and remembers what it was asked; `fails` maps a question to what to raise."
+    seen, fails = [], {}
+    def answer(self, q):
+        Asked.seen.append(q.id)
+        if q.id in Asked.fails: raise Asked.fails[q.id]
+        return "A"
+
+
+class Loud:
+    "Makes two calls and answers with what was decided."
+    def __init__(self, kit): self.chat = kit.chat
+    def answer(self, q):
+        t = Trace(); say = lambda text: self.chat.ask("answerer", [dict(role="user", content=f"{q}\n{text}")], question=q.id, trace=t).text
+        said = say("Think.") + say("Answer.")
+        t.add("route", demand="localized"); t.add("operation", operation="retrieve"); t.add("end", rounds=2, sufficient=True, rho=0.75, segments=1)
+        return Answer(q.id, q.letters[len(said) % len(q.letters)], said, (Evidence("L1/0001", Span(1, 3), "a red door", "text", 1),), t)
+
+
+class Greedy:
+    "Keeps what it was given."
+    got = []
+    def __init__(self, kit): self.kit = kit; Greedy.got.append(kit)
+    def answer(self, q): Greedy.got.append(q); return None
+
+
+@pytest.fixture(autouse=True)
+def fresh(): Asked.seen, Asked.fails, Greedy.got = [], {}, []
+
+
+@pytest.fixture
+def server():
+    with ChatServer(keep=False) as s: yield s
+
+
+def profile(server, **role):
+    return Profile.model_validate(dict(name="toy", roles=dict(default=dict(engine="openai", model="test-model", base_url=server.url) | role)))
+
+
+@pytest.fixture
+def kit(server, tmp_path):
+    with Kit(profile(server), log=tmp_path / "calls.sqlite") as k: yield k
+
+
+def go(b, tmp_path, agent=Asked, **how): return evaluate(agent, b, runs_dir=tmp_path / "runs", **how)
+
+
+# ------------------------------------------------------------------------------------------------ what determines a run
+
+def test_the_id_is_the_same_for_what_cannot_change_an_answer_and_another_for_all_else(server, tmp_path):
+    b = bench(); p = profile(server); base = RunSpec("retrieval", b, p)
+    assert base == RunSpec("retrieval", b, p, folder=tmp_path) and len(base.id) == 20
+    assert base.id == RunSpec("retrieval", b, profile(server, base_url="http://127.0.0.1:9/v1", timeout=7, parallel=4)).id     # where the server is, and how patient we are
+    assert RunSpec("reveal", b, p, dict(K=2, tau=0.5)).id == RunSpec("reveal", b, p, dict(tau=0.5, K=2)).id                    # the order of switches
+    others = [RunSpec("direct", b, p), RunSpec("retrieval", b, p, dict(k=4)), RunSpec("retrieval", b, p, levels=3), RunSpec("retrieval", b, p, subset=("q0001",)), RunSpec("retrieval", bench(7), p),
+              RunSpec("retrieval", b, profile(server, temperature=0.5)), RunSpec("retrieval", b, profile(server, model="another")), RunSpec("retrieval", b, profile(server, max_tokens=9))]
+    assert len({base.id, *(s.id for s in others)}) == 1 + len(others)
+    assert not any(w in json.dumps(base.settings) for w in ("127.0.0.1", "/nowhere", str(tmp_path), "workers"))
+
+
+def test_another_answer_key_is_another_run():
+    b = bench(); c = Benchmark(b.name, b.split, b.questions, b.oracle | dict(q0000=Gold("B")), b.videos)
+    assert RunSpec("retrieval", b).id != RunSpec("retrieval", c).id
+
+
+def test_an_edit_of_an_agent_or_of_the_kit_is_another_run_and_a_comment_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path); monkeypatch.syspath_prepend(str(tmp_path)); b = bench(); ids = []
+    for body in ("return 'A'", "return 'A'\n        # why not", "return 'B'"):
+        (tmp_path / "mine.py").write_text(f"from reveal_kit.answerer import answer\nclass Mine:\n    def answer(self, q):\n        {body}\n"); ids.append(RunSpec("mine:Mine", b).id)
+    assert ids[0] == ids[1] != ids[2]
+    code = specs.code_of("mine:Mine"); assert {"mine", "answerer", "chat", "kit", "memory"} <= set(code)
+    old = specs._closure(tuple(["answerer"])); monkeypatch.setattr(specs, "_closure", lambda names: old | dict(answerer=old["answerer"].replace("above", "below")))
+    assert RunSpec("mine:Mine", b).id != ids[2]
+
+
+def test_the_same_id_in_another_process(tmp_path):
+    "No set order, no address, no time in it."
+    ask = [sys.executable, "-c", "from reveal_kit.specs import RunSpec; print(RunSpec('reveal', switches=dict(verify=False, K=2)).id)"]
+    ids = {subprocess.run(ask, capture_output=True, text=True, check=True, env=os.environ | dict(PYTHONHASHSEED=str(seed)), cwd=cwd).stdout for seed, cwd in ((1, core.root()), (2, tmp_path))}
+    assert ids == {RunSpec("reveal", switches=dict(verify=False, K=2)).id + "\n"}
+
+
+def test_run_json_names_the_conditions(kit, tmp_path):
+    run = go(bench(), tmp_path, Loud, kit=kit, limit=1); about = run.about
+    assert about["conditions"]["engine"] == dict(default="openai") and about["conditions"]["sampling"]["default"]["temperature"] == 0.0
+    assert {"frame_rate", "frame_cap", "pixels", "subtitles", "memory_rate"} <= set(about["conditions"]) and about["questions"] == [f"q{i:04d}" for i in range(6)]
+    assert about["settings"]["models"]["default"] == ["test-model", ""] and about["settings"]["prompts"] and about["made"][0]["packages"]["numpy"]
+    sees = specs.conditions(RunSpec("direct", bench(), profile(SimpleNamespace(url="http://127.0.0.1:1/v1"), vision=True), dict(frame_cap=32, width=320)))
+    assert (sees["frame_cap"], sees["pixels"]) == (32, "320 wide")
+
+
+def test_every_prompt_of_the_kit_is_found():
+    ps = specs.prompts_of("reveal")
+    assert {"chat.SYSTEM", "answerer.ANSWER_TASK", "planner.DECOMPOSE_TASK", "planner.REPAIR_TASK", "verifier.SELECT_TASK", "verifier.VERIFY_TASK", "narrate.NARRATOR"} <= set(ps)
+
+
+# ------------------------------------------------------------------------------------------------ what is kept
+
+def test_a_record_says_what_the_tables_need(kit, tmp_path):
+    run = go(bench(2), tmp_path, Loud, kit=kit); r = run.records()[1]
+    assert r["correct"] == (r["prediction"] == "B") and (r["id"], r["video"], r["benchmark"], r["split"], r["agent"], r["type"]) == ("q0001", "v1", "toy", "test", f"{__name__}:Loud", "Reading")
+    assert (r["rounds"], r["sufficient"], r["rho"], r["segments"], r["evidence"], r["operations"], r["route"]["demand"]) == (2, True, 0.75, 1, [["L1/0001", 1, 3, 1, "text"]], ["retrieve"], "localized")
+    assert (r["calls"], r["replayed"], r["retried"], r["error"], r["tries"]) == (2, 0, 0, None, 0) and r["prompt"] > 10 and r["completion"] > 0 and r["usage"]["calls/answerer"] == 2 and r["seconds"]["question"] > 0
+    t = run.trace("q0001"); assert [e["kind"] for e in t["events"]] == ["call", "call", "route", "operation", "end"]
+    assert set(records.blank(bench().questions[0], Gold("A"), {})) <= set(r)
+
+
+def test_the_oracle_cannot_be_reached_from_what_an_agent_is_given(kit, tmp_path):
+    b = load("mini"); b = Benchmark(b.name, b.split, b.questions[:2], {q.id: b.oracle[q.id] for q in b.questions[:2]}, b.videos, b.subtitles, settings=b.settings)
+    go(b, tmp_path, Greedy, kit=kit); seen, todo = set(), list(Greedy.got)
+    assert len(Greedy.got) == 3 and [f.name for f in fields(Question)] == ["id", "video", "text", "options", "until"]
+    while todo:
+        x = todo.pop()
+        if id(x) in seen: continue
+        seen.add(id(x)); assert not isinstance(x, (Gold, Benchmark, RunSpec, runs.Going)), type(x)
+        todo += list(x.values()) if isinstance(x, dict) else list(x) if isinstance(x, (list, tuple, set)) else list(getattr(x, "__dict__", {}).values())
+    assert len(seen) > 50
+
+
+def test_letters_none_and_nonsense(tmp_path):
+    said = iter(["B", None, Answer("q0002", "C"), "D", Answer("q0001", "A"), 7])
+    class Says:
+        def answer(self, q): return next(said)
+    globals()["Says"] = Says; Says.__qualname__ = "Says"
+    rows = go(bench(videos=1), tmp_path, Says).records()
+    assert [r["prediction"] for r in rows] == ["B", None, "C", None, None, None] and [bool(r["error"]) for r in rows] == [False, False, False, True, True, True]
+    assert [r["correct"] for r in rows] == [False, False, True, False, False, False]
+    assert "none of this question's letters A, B, C" in rows[3]["error"] and "'q0001' when asked 'q0004'" in rows[4]["error"] and "returned int" in rows[5]["error"]
+
+
+def test_a_question_without_a_public_answer_is_kept_and_not_scored(tmp_path):
+    b = bench(3); b = Benchmark(b.name, b.split, b.questions, b.oracle | dict(q0000=Gold(None)), b.videos)
+    run = go(b, tmp_path); assert [r["correct"] for r in run.records()] == [None, False, False] and run.summary["n"] == 2 and run.summary["done"] == 3
+
+
+# ------------------------------------------------------------------------------------------------ asking only what is missing
+
+def test_finished_questions_are_not_asked_again(tmp_path):
+    b = bench(); first = go(b, tmp_path, limit=2); assert Asked.seen == ["q0000", "q0001"] and first.missing == ["q0002", "q0003", "q0004", "q0005"]
+    whole = go(b, tmp_path); assert whole.id == first.id and Asked.seen == ["q0000", "q0001", "q0002", "q0004", "q0003", "q0005"] and not whole.missing     # video by video
+    go(b, tmp_path, workers=3); assert len(Asked.seen) == 6
+    assert [r["id"] for r in whole.records()] == [q.id for q in b.questions] and whole.summary["accuracy"] == 1 / 3
+
+
+def test_a_subset_is_a_run_of_its_own(tmp_path):
+    b = bench(); run = go(b, tmp_path, subset=("q0004", "q0001")); assert run.questions == ["q0001", "q0004"] and Asked.seen == ["q0001", "q0004"] and run.id != RunSpec(f"{__name__}:Asked", b).id
+    with pytest.raises(InputError, match="no question 'q9'"): go(b, tmp_path, subset=("q9",))
+
+
+def test_ensure_shares_a_kit_and_asks_only_what_is_missing(kit, server, tmp_path):
+    b, p = bench(4), kit.profile; ss = [RunSpec(f"{__name__}:Loud", b, p), RunSpec(f"{__name__}:Asked", b, p)]
+    first = ensure(ss, runs_dir=tmp_path / "r", kit=kit, limit=2); assert [len(r.done) for r in first] == [2, 2] and server.count == 4
+    again = ensure(ss, runs_dir=tmp_path / "r", kit=kit); assert [r.missing for r in again] == [[], []] and server.count == 8 and Asked.seen == ["q0000", "q0001", "q0002", "q0003"]
+    with pytest.raises(InputError, match="profile"): ensure([RunSpec(f"{__name__}:Asked", bench(5), "mini")], runs_dir=tmp_path / "r", kit=kit)
+
+
+def test_questions_without_their_video_wait(tmp_path):
+    b = bench(); b = Benchmark(b.name, b.split, b.questions, b.oracle, dict(v1=b.videos["v1"]))
+    run = go(b, tmp_path); assert run.done == ["q0001", "q0003", "q0005"] and run.waiting == ["q0000", "q0002", "q0004"]
+    assert go(bench(), tmp_path).missing == []
+    with pytest.raises(InputError, match="none of its 2 videos is here"): go(Benchmark("toy", "test", b.questions[:3], b.oracle, {}), tmp_path)
+
+
+def test_a_failure_is_recorded_asked_again_and_at_last_set_aside(tmp_path):
+    b = bench(); Asked.fails = dict(q0002=KeyError("door"))
+    for attempt in (1, 2, 3):
+        run = go(b, tmp_path); r = run.records()[2]
+        assert (r["error"], r["prediction"], r["correct"], r["tries"]) == ("KeyError: 'door'", None, False, attempt) and (run.failed == ["q0002"]) == (attempt < 3) and (run.aside == ["q0002"]) == (attempt == 3)
+    assert Asked.seen.count("q0002") == 3 and len(Asked.seen) == 8 and run.summary["aside"] == 1 and run.summary["n"] == 6
+    assert "answer" in run.trace("q0002")["where"][-1] and "/" not in "".join(run.trace("q0002")["where"])
+    go(b, tmp_path); assert Asked.seen.count("q0002") == 3                        # left alone
+    Asked.fails = {}; assert go(b, tmp_path, again=True).aside == [] and Asked.seen.count("q0002") == 4
+
+
+def test_a_failed_question_comes_last(tmp_path):
+    b = bench(); Asked.fails = dict(q0000=ValueError("x")); go(b, tmp_path, limit=2); Asked.fails = {}; run = go(b, tmp_path)
+    assert Asked.seen[2:] == ["q0002", "q0004", "q0003", "q0005", "q0000"] and run.records()[0]["tries"] == 1 and run.missing == []
+
+
+def test_an_agent_that_leaves_the_program_fails_its_question_only(tmp_path):
+    Asked.fails = dict(q0001=SystemExit(3)); run = go(bench(), tmp_path); assert run.failed == ["q0001"] and len(run.done) == 5
+
+
+# ------------------------------------------------------------------------------------------------ the server
+
+def test_a_server_that_is_gone_stops_the_run_and_nobody_is_charged(tmp_path):
+    b = bench(12, 1); down = ChatError("http://127.0.0.1:1: connection refused."); Asked.fails = {q.id: down for q in b.questions[2:]}
+    for _ in range(4):
+        with pytest.raises(InputError, match="3 questions in a row could not be asked.*the same command continues"): go(b, tmp_path)
+    run = open_run(next((tmp_path / "runs").glob("[0-9a-f]*"))); assert run.aside == [] and len(run.done) == 2 and all(r["tries"] == 0 for r in run.records())
+    Asked.fails = {}; assert go(b, tmp_path).missing == []
+
+
+def test_a_question_that_brings_the_server_down_is_charged(server, tmp_path):
+    b = bench(5, 1); server.answer = lambda r: Say(status=401) if "door 2" in r["messages"][0]["content"] else "yes"     # 401: what the client does not try again
+    with Kit(profile(server), log=tmp_path / "c.sqlite") as kit:
+        for attempt in (1, 2, 3): run = go(b, tmp_path, Loud, kit=kit); assert run.records()[2]["tries"] == attempt and len(run.done) == 4 + (attempt == 3)
+    assert run.aside == ["q0002"] and "401" in run.records()[2]["error"]
+
+
+def test_a_replay_that_knows_nothing_charges_nobody(server, tmp_path):
+    with Kit(profile(server), mode="replay", log=tmp_path / "c.sqlite") as kit:
+        for _ in range(4): run = go(bench(2), tmp_path, Loud, kit=kit)
+    assert server.count == 0 and run.aside == [] and [r["tries"] for r in run.records()] == [0, 0] and "no call" in run.records()[0]["error"]
+    with Kit(profile(server), log=tmp_path / "c.sqlite") as kit: assert go(bench(2), tmp_path, Loud, kit=kit).missing == []
+
+
+# ------------------------------------------------------------------------------------------------ the disk
+
+class Full:
+    "A disk that takes so many more bytes."
+    def __init__(self, monkeypatch, room):
+        self.room, self.write, self.real = room, os.pwrite, core.write_atomic
+        monkeypatch.setattr(records.os, "pwrite", self.pwrite)
+    def pwrite(self, fd, data, at):
+        if self.room <= 0: raise OSError(errno.ENOSPC, "No space left on device")
+        n = min(len(data), self.room); self.room -= n; return self.write(fd, data[:n], at)                  # a full disk takes the beginning of a line
+
+
+@pytest.mark.parametrize("room", [0, 1, 400, 1000, 1900])
+def test_a_disk_that_fills_up(tmp_path, monkeypatch, room):
+    b = bench(); whole = go(b, tmp_path / "undisturbed"); asked = len(Asked.seen)
+    with monkeypatch.context() as m:
+        Full(m, room)
+        with pytest.raises(InputError, match="No space left on device. Nothing that was asked is lost.*the same command continues"): go(b, tmp_path)
+    folder = next((tmp_path / "runs").glob("[0-9a-f]*")); raw = (folder / "records.jsonl").read_bytes()
+    assert raw == b"" or raw.endswith(b"\n"); kept = open_run(folder).done; sizes = [len(l) for l in (whole.folder / "records.jsonl").read_bytes().splitlines(True)]
+    assert len(kept) in (room // (max(sizes) + 8), room // (min(sizes) - 8)) and len(raw) <= room               # whole lines only
+    run = go(b, tmp_path); assert list(map(records.steady, run.records())) == list(map(records.steady, whole.records())) and len(Asked.seen) == asked + 6 + 1
+    assert not list(folder.rglob("*.tmp"))
+
+
+def test_a_call_log_whose_disk_is_full(server, tmp_path):
+    "SQLite's own refusal, from a limit on its pages."
+    b = bench(40, 1); server.answer = lambda r: Say("x" * 3000)
+    with Kit(profile(server, max_tokens=2000), log=tmp_path / "c.sqlite") as kit:
+        kit.log.rows.run(f"PRAGMA max_page_count={kit.log.rows.run('PRAGMA page_count')[0][0] + 8}")
+        with pytest.raises(InputError, match="disk is full.*Nothing that was asked is lost"): go(b, tmp_path, Loud, kit=kit)
+        done = len(open_run(next((tmp_path / "runs").glob("[0-9a-f]*"))).done); assert 0 < done < 10
+        kit.log.rows.run("PRAGMA max_page_count=100000"); run = go(b, tmp_path, Loud, kit=kit)
+    assert run.missing == [] and run.failed == [] and server.count == 80 + 1                                 # the one reply that could not be kept
+
+
+def test_a_tiny_disk(tmp_path, server):
+    "A real file system of 200 kB, where the machine lets us mount one."
+    disk = tmp_path / "disk"; disk.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)], capture_output=True).returncode: pytest.skip("no file system can be mounted here")
+    try:
+        b = bench(60, 1); filler = disk / "filler"
+        with Kit(profile(server), log=tmp_path / "c.sqlite") as kit:
+            with pytest.raises(InputError, match="No space left on device. Nothing that was asked is lost"): go(b, disk, Loud, kit=kit)
+            folder = next((disk / "runs").glob("[0-9a-f]*")); done = len(open_run(folder).done); assert 0 < done < 60 and (folder / "records.jsonl").read_bytes().endswith(b"\n") and not list(disk.rglob("*.tmp"))
+            subprocess.run(["mount", "-o", "remount,size=4m", str(disk)], check=True, capture_output=True)
+            assert go(b, disk, Loud, kit=kit).missing == [] and server.count == 120
+    finally: subprocess.run(["umount", str(disk)], check=True)
+
+
+# ------------------------------------------------------------------------------------------------ one writer
+
+HOLD = "import sys, time; from pathlib import Path; from reveal_kit.runs import alone\nwith alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.readline()"
+
+def test_a_second_runner_refuses_or_waits(tmp_path):
+    b = bench(); spec = RunSpec(f"{__name__}:Asked", b)
+    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "runs" / spec.id)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as p:
+        assert p.stdout.readline() == "held\n"
+        with pytest.raises(InputError, match="another process is filling this run"): go(b, tmp_path)
+        assert Asked.seen == [] and not (tmp_path / "runs" / spec.id).exists()
+        t = threading.Timer(0.3, lambda: p.communicate("\n")); t.start(); run = go(b, tmp_path, wait=20); t.join()
+    assert run.missing == []
+
+
+def test_two_runners_in_one_process(tmp_path):
+    "Either waits for the other; nothing is asked twice."
+    b = bench(40); done = []
+    ts = [threading.Thread(target=lambda: done.append(go(b, tmp_path, wait=20))) for _ in range(3)]
+    for t in ts: t.start()
+    for t in ts: t.join()
+    assert len(done) == 3 and sorted(Asked.seen) == sorted(q.id for q in b.questions) and len(done[0].lines()) == 40
+
+
+# ------------------------------------------------------------------------------------------------ folders that are not what they should be
+
+@pytest.fixture
+def run(tmp_path): return go(bench(), tmp_path)
+
+def edit(run, **about): p = run.folder / "run.json"; p.write_text(json.dumps(run.about | about))
+
+def test_a_torn_last_line_is_dropped_and_its_question_asked_again(run, tmp_path):
+    p = run.folder / "records.jsonl"; whole = p.read_bytes(); steady = list(map(records.steady, run.records()))
+    for cut in (1, 2, 40, 300):
+        p.write_bytes(whole[:-cut]); assert len(open_run(run.folder).done) == 5
+        Asked.seen = []; again = go(bench(), tmp_path); assert Asked.seen == ["q0005"] and list(map(records.steady, again.records())) == steady
+        assert all(json.loads(l) for l in p.read_text().splitlines()) and p.read_bytes().endswith(b"\n")
+
+
+@pytest.mark.parametrize("line,says", [('{"id": "q0001", "vid', "line 7 is not JSON"), ("[1]", "line 7 is no record"), ('{"id": "q0001"}', "line 7 is no record \\(it lacks video\\)"), ("\0" * 30, "line 7 is not JSON"),
+                                       ('{"id": "../../q", "video": "v", "prediction": null, "correct": false, "error": null}', "record for question '../../q', which toy test does not have"),
+                                       ('{"id": "q0001", "video": "v", "prediction": "A", "correct": false, "error": null, "agent": "direct"}', "made by another agent")])
+def test_a_damaged_line_is_named(run, tmp_path, line, says):
+    with (run.folder / "records.jsonl").open("a") as f: f.write(line + "\n")
+    with pytest.raises(InputError, match=says): open_run(run.folder).records()
+    with pytest.raises(InputError, match=says): go(bench(), tmp_path)
+    assert "problem" in results.runs(tmp_path / "runs")[0]
+
+
+def test_an_older_format_other_settings_and_no_run_at_all(run, tmp_path):
+    edit(run, format=0)
+    with pytest.raises(InputError, match="written in format 0, this version reads format 1"): go(bench(), tmp_path)
+    edit(run, settings=run.settings | dict(levels=1))
+    with pytest.raises(InputError, match="its settings are not those of run"): go(bench(), tmp_path)
+    other = go(bench(9), tmp_path / "other"); edit(run, id=other.id, settings=other.settings)
+    with pytest.raises(InputError, match="with other settings \\(they differ in questions\\). Move the folder away"): go(bench(), tmp_path)
+    for text in ("", "[]", "{", '{"format": 1}', '{"format": 1, "id": "x", "settings": {}, "questions": []}'):
+        (run.folder / "run.json").write_text(text)
+        with pytest.raises(InputError, match="run.json"): open_run(run.folder)
+    with pytest.raises(InputError, match="is no run"): open_run(tmp_path)
+
+
+def test_no_name_leaves_the_folder(run, tmp_path):
+    for bad in ("../x", "a/b", "..", "a\\b", "x\0"):
+        with pytest.raises((InputError, ValueError)): run.trace(bad)
+        b = bench(2); q = Question(bad, "v0", "Which?", ("a", "b"))
+        with pytest.raises(InputError, match="not a plain name"): go(Benchmark("toy", "test", (*b.questions, q), b.oracle | {bad: Gold("A")}, b.videos), tmp_path / "bad")
+    assert not (tmp_path / "bad" / "runs").exists() or not [p for p in (tmp_path / "bad" / "runs").rglob("*") if p.name.endswith("json")]
+
+
+def test_a_misspelt_switch_or_agent_leaves_nothing(tmp_path):
+    for agent, switches, says in ((Asked, dict(k=3), "has no switch 'k'"), ("retrievel", {}, "no agent is called"), (f"{__name__}:Nobody", {}, "has no 'Nobody'"), (Asked, dict(k={1}), "no JSON value")):
+        with pytest.raises(InputError, match=says): evaluate(agent, bench(), switches=switches, runs_dir=tmp_path / "runs")
+    for how in (dict(workers=0), dict(limit=0)):
+        with pytest.raises(InputError, match="at least one"): go(bench(), tmp_path, **how)
+    assert not list((tmp_path / "runs").glob("[0-9a-f]*"))
+
+
+def test_leftovers_of_a_killed_writer_are_swept(run, tmp_path):
+    (run.folder / "traces" / ".q0001.json.123.456.tmp").write_text("{"); (run.folder / ".run.json.1.2.tmp").write_text("{")
+    go(bench(), tmp_path); assert not list(run.folder.rglob("*.tmp"))
+
+
+# ------------------------------------------------------------------------------------------------ at once
+
+def test_many_workers_give_the_same_records_sooner(tmp_path):
+    b = bench(24, 3)
+    with ChatServer(latency=0.03, keep=False) as s:
+        def timed(n):
+            with Kit(profile(s), log=tmp_path / f"{n}.sqlite") as kit: t0 = time.monotonic(); run = go(b, tmp_path / str(n), Loud, kit=kit, workers=n); return run, time.monotonic() - t0
+        (one, slow), (eight, fast) = timed(1), timed(8); assert s.peak >= 4
+    assert list(map(records.steady, one.records())) == list(map(records.steady, eight.records())) and slow > 24 * 2 * 0.03 and fast < slow / 2
+
+
+def test_progress_tells_accuracy_rate_tokens_and_time_left(kit, tmp_path):
+    told = []; b = bench(8); run = go(b, tmp_path, Loud, kit=kit, progress=told.append, limit=3); told.clear()
+    run = go(b, tmp_path, Loud, kit=kit, progress=told.append, workers=2)
+    assert [p.asked for p in told] == [1, 2, 3, 4, 5] and {p.total for p in told} == {5} and [p.done for p in told] == [4, 5, 6, 7, 8] and told[-1].left == 0 and told[0].left > 0
+    assert told[-1].accuracy == run.summary["accuracy"] and told[-1].tokens == sum(r["prompt"] + r["completion"] for r in run.records()[-5:]) and told[-1].rate > 0 and "a minute" in str(told[-1])
+
+
+def test_a_progress_callback_that_raises_stops_the_run_and_frees_the_folder(tmp_path):
+    def told(p): raise RuntimeError("seen enough")
+    with pytest.raises(RuntimeError, match="seen enough"): go(bench(), tmp_path, progress=told)
+    assert go(bench(), tmp_path).missing == []
+
+
+def test_memories_of_later_videos_are_built_while_questions_are_asked(kit, tmp_path, monkeypatch):
+    built = []
+    class Reads:
+        def __init__(self, kit): self.memory = kit.memory
+        def answer(self, q): m = self.memory(q.video, theta=0.5); time.sleep(0.05); return Answer(q.id, "A", m)
+    globals()["Reads"] = Reads; Reads.__qualname__ = "Reads"
+    def memory(path, **how): built.append((Path(path).stem, how, threading.current_thread().name == "shelf")); time.sleep(0.05); return Path(path).stem
+    monkeypatch.setattr(kit, "memory", memory)
+    run = go(bench(12, 4), tmp_path, Reads, kit=kit)
+    assert [r["text"] for r in run.records()] == [q.video for q in bench(12, 4).questions] and [v for v, _, _ in built] == ["v0", "v1", "v2", "v3"]
+    assert all(how == dict(levels=3, theta=0.5) for _, how, _ in built) and [ahead for *_, ahead in built] == [False, True, True, True]
+
+
+def test_a_video_that_cannot_be_read_costs_its_own_questions_only(kit, tmp_path, monkeypatch):
+    def memory(path, **how):
+        if "v1" in str(path): raise InputError(f"{path}: not a video")
+        return "memory"
+    class Opens:
+        def __init__(self, kit): self.memory = kit.memory
+        def answer(self, q): self.memory(q.video); return "A"
+    globals()["Opens"] = Opens; Opens.__qualname__ = "Opens"; monkeypatch.setattr(kit, "memory", memory)
+    run = go(bench(), tmp_path, Opens, kit=kit); assert run.failed == ["q0001", "q0003", "q0005"] and run.done == ["q0000", "q0002", "q0004"] and "v1.mp4: not a video" in run.records()[1]["error"]
+
+
+# ------------------------------------------------------------------------------------------------ reading
+
+def test_compare_and_export(tmp_path, kit):
+    b = bench(9); a, c = go(b, tmp_path), go(b, tmp_path, Loud, kit=kit); right = lambda run: {r["id"] for r in run.records() if r["correct"]}
+    cmp = compare(a, c); assert set(cmp.gained) == right(c) - right(a) and set(cmp.lost) == right(a) - right(c) and cmp.n == 9 and cmp.both + cmp.only_a == 3 and "agent" in cmp.differ
+    with pytest.raises(InputError, match="different questions"): compare(a, go(bench(4), tmp_path))
+    for name in ("r.jsonl", "r.csv", "r.zip"):
+        first = export(a, tmp_path / name).read_bytes(); assert export(a, tmp_path / name).read_bytes() == first
+    assert [json.loads(l)["id"] for l in (tmp_path / "r.jsonl").read_text().splitlines()] == a.questions and len((tmp_path / "r.csv").read_text().splitlines()) == 10
+    with zipfile.ZipFile(tmp_path / "r.zip") as z: z.extractall(tmp_path / "moved")
+    assert open_run(tmp_path / "moved" / a.id).records() == a.records()
+    with pytest.raises(InputError, match=".csv, a .jsonl or a .zip"): export(a, tmp_path / "r.pkl")
+    assert {r["id"] for r in results.runs(tmp_path / "runs")} >= {a.id, c.id} and results.find(a.id[:9], tmp_path / "runs").id == a.id
+    for bad in ("zz", "../x", "", "0" * 20):
+        with pytest.raises(InputError): results.find(bad, tmp_path / "runs")
+
+
+def test_commands(tmp_path, monkeypatch):
+    import typer
+    from typer.testing import CliRunner
+    from reveal_kit.evalcli import register
+    monkeypatch.chdir(tmp_path); monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "mine_too.py").write_text(textwrap.dedent("""
+        class Mine:
+            def __init__(self, last=False): self.last = last
+            def answer(self, q):
+                if not self.last and q.id.endswith("3"): raise ValueError("three")
+                return q.letters[-1] if self.last else "A"
+        """))
+    app = typer.Typer(); register(app)
+    def say(*args, code=0): r = CliRunner().invoke(app, [*map(str, args), "--runs", tmp_path / "runs"]); assert r.exit_code == code, r.output; return r.stdout
+    n = len(load("mini").questions); a = json.loads(say("eval", "mine_too:Mine", "mini", "--switch", "last=true", "--json")); assert a["done"] == n and a["switches"] == dict(last=True)
+    assert "error" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1) and "3 of" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1)
+    rows = json.loads(say("runs", "list", "--json")); assert [r["done"] for r in rows] == [3, n]
+    ids = [r["id"] for r in rows]; c = json.loads(say("runs", "compare", *ids, "--json")); assert c["n"] == 3
+    one = json.loads(say("runs", "show", ids[0][:8], "-q", load("mini").questions[0].id, "--json")); assert one["record"]["prediction"] == "A"
+    assert "mine_too:Mine (last=True) on mini test, mini" in say("runs", "show", ids[1]) and (say("runs", "export", ids[1], tmp_path / "x.csv"), (tmp_path / "x.csv").exists())[1]
+    assert isinstance(CliRunner().invoke(app, ["eval", "mine_too:Mine", "mini", "--switch", "oops", "--runs", str(tmp_path / "runs")]).exception, InputError)
+
+
+# ------------------------------------------------------------------------------------------------ speed
+
+def test_resuming_3200_questions_and_the_cost_of_one(tmp_path):
+    "Processor time, so that a busy machine does not decide."
+    b = bench(3200, 100); Asked.seen = []; spec = RunSpec(f"{__name__}:Asked", b)
+    t0 = time.process_time(); go(b, tmp_path, limit=200); per = (time.process_time() - t0) / 200; assert per < 0.010, per
+    rows = [r | dict(id=q.id, video=q.video) for r in open_run(tmp_path / "runs" / spec.id).records()[:1] for q in b.questions]
+    (tmp_path / "runs" / spec.id / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    t0 = time.process_time(); run = go(b, tmp_path); took = time.process_time() - t0; assert took < 2 and run.missing == [] and len(Asked.seen) == 200, took
