@@ -338,6 +338,18 @@ def test_settings_change_with_the_questions(tmp_path):
     assert load("mini", d).settings["questions"] != a["questions"]
 
 
+def test_samples():
+    b = load("video-mme-v2", FIX / "video-mme-v2"); s = b.sample(4, groups=True)
+    assert len(s) == 4 and len({s.oracle[i].group for i in s.ids}) == 1 and set(s.oracle) == set(s.ids) and s.settings["questions"] != b.settings["questions"]
+    assert s.ids[0] == "002-1" and s.missing["videos"] == ["002"] and not s.videos and s.subtitles.keys() == {"002"}
+    m = load("mini"); k = len(m) // 4 - 1; assert len({m.sample(4 * k, seed=i, groups=True).ids for i in range(8)}) > 1
+    n = b.sample(6, seed=1); assert n.ids == tuple(i for i in b.ids if i in n.ids) and sum(i.startswith("001") for i in n.ids) == 3 and n.settings["sample"] == dict(n=6, seed=1, groups=False)
+    for bad in (0, 9):
+        with pytest.raises(InputError, match="cannot be drawn"): b.sample(bad)
+    with pytest.raises(InputError, match="multiple of four"): b.sample(6, groups=True)
+    with pytest.raises(InputError, match="groups of four"): load("lvbench", FIX / "lvbench").sample(4, groups=True)
+
+
 def test_6678_rows_load_within_two_seconds(tmp_path):
     d = tmp_path / "lvb"; (d / "videos").mkdir(parents=True); (d / "subtitles").mkdir(); base = json.loads((FIX / "longvideobench" / "lvb_val.json").read_text())[1]
     def rows(n, start, group): return [dict(base, id=f"v{(start + i) // 2}_{i % 2}", video_id=f"v{(start + i) // 2}", video_path=f"v{(start + i) // 2}.mp4", subtitle_path=f"v{(start + i) // 2}_en.json", duration_group=group) for i in range(n)]

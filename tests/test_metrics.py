@@ -258,6 +258,12 @@ def test_bootstrap_agrees_with_the_clustered_error():
     back = compare(b, a, seed=5, draws=4000); assert math.isclose(back.low, -c.high) and back.mcnemar == c.mcnemar
 
 
+def test_a_difference_that_is_everywhere_is_in_every_draw():
+    sizes = dict(a=1, b=7, c=30); wrong = [rec(f"{v}{i}", v, False) for v, n in sizes.items() for i in range(n)]
+    c = compare(wrong, [dict(r, correct=True) for r in wrong], draws=500)
+    assert (c.low, c.high, c.difference.value, c.only_b) == (1, 1, 1, 38)
+
+
 def test_no_difference_is_rarely_found():
     r = np.random.default_rng(7); ps = []
     for _ in range(150):
