@@ -1,0 +1,147 @@
+"Kill it: the process, the server, either of two runners, at moments nobody chose. What is left, continued, equals a run that nobody disturbed."
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reveal_kit.benchmarks import load
+from reveal_kit.core import InputError
+from reveal_kit.kit import Kit
+from reveal_kit.records import steady
+from reveal_kit.runs import evaluate, open_run
+from tests.chat_server import ChatServer
+
+KILLS, WORKERS, CALLS = 20, 2, 3
+SERVER = Path(__file__).with_name("chat_server.py")
+
+AGENT = '''
+from reveal_kit.core import Answer, Trace
+class Talks:
+    "Three calls, each about the reply to the one before."
+    def __init__(self, kit): self.chat = kit.chat
+    def answer(self, q):
+        t, said = Trace(), str(q)
+        for i in range(3): said = self.chat.ask("answerer", [dict(role="user", content=f"{q.id} {i}: {said}")], question=q.id, trace=t).text
+        t.add("end", rounds=3, sufficient=len(said) % 2 == 0, rho=0.5)
+        return Answer(q.id, q.letters[len(said) % 4], said, trace=t)
+'''
+RUNNER = '''
+import sys
+from reveal_kit.core import InputError
+from reveal_kit.runs import evaluate
+try: evaluate("talks:Talks", "mini", sys.argv[1], runs_dir=sys.argv[2], workers=int(sys.argv[3]))
+except InputError as e: sys.exit(f"reveal: {e}")
+'''
+PROFILE = 'extends = "mini"\nname = "kill"\n[roles.default]\nengine = "openai"\nmodel = "test-model"\nbase_url = "{url}"\n'
+
+
+class Place:
+    "A folder with an agent, a home and runs of its own."
+    def __init__(self, path, url):
+        self.path, self.home, self.runs = path, path / "home", path / "runs"; self.home.mkdir(parents=True)
+        (path / "talks.py").write_text(AGENT); (path / "kill.toml").write_text(PROFILE.format(url=url))
+    def start(self, workers=WORKERS):
+        env = os.environ | dict(REVEAL_HOME=str(self.home), PYTHONPATH=os.pathsep.join([str(self.path), str(Path(__file__).parents[1])]))
+        return subprocess.Popen([sys.executable, "-c", RUNNER, str(self.path / "kill.toml"), str(self.runs), str(workers)], cwd=self.path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    def finish(self, **how):
+        with self.start(**how) as p: out, err = p.communicate(timeout=300)
+        assert p.returncode == 0, err
+        return self.run
+    @property
+    def run(self): return open_run(next(self.runs.glob("[0-9a-f]*")))
+    def calls(self):
+        "The call log without seconds."
+        with sqlite3.connect(f"file:{self.home / 'calls' / 'kill.sqlite'}?mode=ro", uri=True) as db: return sorted(db.execute("SELECT key, role, question, request, reply FROM calls"))
+    def files(self): return sorted(p.relative_to(self.path).as_posix() for base in (self.home, self.runs) for p in base.rglob("*") if p.is_file() and ".locks" not in p.parts)
+    def traces(self):
+        out = {p.name: json.loads(p.read_text()) for p in self.run.folder.glob("traces/*.json")}
+        return {k: dict(events=t["events"], usage={u: n for u, n in t["usage"].items() if not u.startswith(("replayed", "retried"))}) for k, t in out.items()}
+    def told(self): return list(map(steady, self.run.records())), self.calls(), self.files(), self.traces(), self.run.settings
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    with ChatServer(keep=False) as s:
+        place = Place(tmp_path_factory.mktemp("undisturbed"), s.url); run = place.finish(workers=1)
+    n = len(load("mini").questions)
+    assert len(run.records()) == n and s.count == CALLS * n == len(place.calls()) and run.missing == []
+    return place
+
+
+def same(a: Place, b: Place):
+    for x, y in zip(a.told(), b.told(), strict=True): assert x == y
+
+
+def until(condition, seconds=120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.002)
+
+
+def test_twenty_kills(undisturbed, tmp_path):
+    "Moments are drawn in requests seen by the server, so that they fall into the run on a machine of any speed."
+    rng, n = random.Random(20), len(load("mini").questions)
+    with ChatServer(latency=0.01, keep=False) as s:
+        place = Place(tmp_path, s.url); done = []
+        for kill in range(KILLS):
+            p, at = place.start(), s.count + rng.randint(0, 2 * CALLS * n // (KILLS + 2))
+            until(lambda: s.count >= at or p.poll() is not None); time.sleep(rng.uniform(0, 0.015))
+            early = p.poll() is None; os.killpg(p.pid, signal.SIGKILL); p.communicate(); done.append(early)
+            if (folders := list(place.runs.glob("[0-9a-f]*"))) and (folders[0] / "run.json").exists():
+                kept = open_run(folders[0]).records(); assert all(r["error"] is None for r in kept)                          # what stands there is whole
+        before = s.count; run = place.finish(); until(lambda: s.open == 0)
+    assert sum(done) >= 15, done                                                # most kills hit a run that was under way
+    assert s.count <= CALLS * n + KILLS * WORKERS and before < CALLS * n + KILLS * WORKERS
+    assert run.missing == run.aside == [] and not list(tmp_path.rglob("*.tmp"))
+    same(place, undisturbed)
+    print(f"{sum(done)} kills, {s.count - CALLS * n} of {CALLS * n} requests answered twice")
+
+
+def test_an_interrupted_run_ends_at_once_and_continues(undisturbed, tmp_path):
+    with ChatServer(latency=0.02, keep=False) as s:
+        place = Place(tmp_path, s.url); p = place.start(); until(lambda: s.count > 20); p.send_signal(signal.SIGINT); t0 = time.monotonic(); p.communicate(timeout=30)
+        assert p.returncode not in (0, None) and time.monotonic() - t0 < 10 and 0 < len(place.run.done) < len(place.run.questions)
+        place.finish()
+    same(place, undisturbed)
+
+
+def serve(port=0):
+    p = subprocess.Popen([sys.executable, str(SERVER), "--port", str(port), "--latency", "0.005"], stdout=subprocess.PIPE, text=True); return p, p.stdout.readline().strip()
+
+@pytest.mark.parametrize("comes_back", [True, False], ids=["it comes back", "it stays away"])
+def test_the_server_is_killed(undisturbed, tmp_path, comes_back, monkeypatch):
+    "A server that is back in time costs nothing; one that stays away stops the run, and no question is blamed for it."
+    server, url = serve(); servers = [server]; place = Place(tmp_path, url); monkeypatch.syspath_prepend(str(tmp_path)); monkeypatch.setenv("REVEAL_HOME", str(place.home))
+    def told(p):
+        if p.asked == 7 and len(servers) == 1:
+            servers[0].kill(); servers[0].wait()
+            if comes_back: servers.append(serve(url.rsplit(":", 1)[1].split("/")[0])[0])
+    go = lambda **how: evaluate("talks:Talks", "mini", place.path / "kill.toml", runs_dir=place.runs, workers=3, **how)
+    try:
+        if comes_back: go(progress=told)
+        else:
+            with pytest.raises(InputError, match="connection refused.*questions in a row could not be asked, so the run stopped; the same command continues"): go(progress=told)
+            assert 7 <= len(place.run.done) < 12 and all(r["tries"] == 0 for r in place.run.records()) and len(place.run.failed) >= 3
+            servers.append(serve(url.rsplit(":", 1)[1].split("/")[0])[0]); go()
+    finally:
+        for s in servers: s.kill(); s.wait(); s.stdout.close()
+    assert len(servers) == 2 and place.run.aside == []; same(place, undisturbed)
+
+
+def test_two_runners_on_one_folder(undisturbed, tmp_path):
+    "Started at the same moment: one works, the other refuses; killed, the lock dies with its process."
+    n = len(load("mini").questions)
+    with ChatServer(latency=0.01, keep=False) as s:
+        place = Place(tmp_path, s.url); two = [place.start(), place.start()]
+        until(lambda: any(p.poll() is not None for p in two)); loser, winner = sorted(two, key=lambda p: p.poll() is None)
+        assert loser.returncode == 1 and "another process is filling this run" in loser.communicate()[1] and winner.poll() is None
+        os.killpg(winner.pid, signal.SIGKILL); winner.communicate(); place.finish()
+    assert s.count <= CALLS * n + WORKERS; same(place, undisturbed)
