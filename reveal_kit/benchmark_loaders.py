@@ -13,7 +13,7 @@ import ast, json, re
 from collections import Counter
 from pathlib import Path
 from .core import InputError, LETTERS, Question, Span, parse_options
-from .benchmark_files import Folder, Found, Gold, SUBTITLE_NAMES, VIDEO_NAMES, clock_spans, letter_of, plain_id, split_options, text_of
+from .benchmark_files import Folder, Found, Gold, VIDEO_NAMES, clock_spans, letter_of, plain_id, split_options, text_of
 
 # %% ../nbs/40c_loaders.ipynb #669499cc
 def videomme_question(r: dict) -> tuple[Question, Gold]:
@@ -23,6 +23,7 @@ def videomme_question(r: dict) -> tuple[Question, Gold]:
     q = Question(plain_id(r["question_id"], "question_id"), plain_id(r["videoID"], "videoID"), text_of(r, "question"), options)
     return q, Gold(letter_of(r["answer"], q.letters), text_of(r, "task_type"), extra={k: r.get(k) for k in ("duration", "domain", "sub_category", "video_id")})
 
+# %% ../nbs/40c_loaders.ipynb #5c10f0f7
 def read_videomme_long(f: Folder, split: str) -> Found | None:
     "The questions about long videos."
     p = f.wanted(("*.parquet",), {"videoID", "question_id", "task_type", "duration", "options"})
@@ -61,6 +62,7 @@ def v2_question(r: dict) -> tuple[Question, Gold]:
     extra = dict(position=int(m[2]), second_head=r.get("second_head"), third_head=r.get("third_head"))
     return q, Gold(letter_of(r["answer"], q.letters), r.get("second_head") or "", group=video, level=level_of(r.get("level")), structure=structure_of(r["group_structure"]), group_type=kind, extra=extra)
 
+# %% ../nbs/40c_loaders.ipynb #476e23bb
 def with_heads(pairs: list) -> list:
     "In logic groups the heads of the fourth question are those of all four; `own_level` keeps what the row itself said."
     from dataclasses import replace
@@ -72,6 +74,7 @@ def with_heads(pairs: list) -> list:
         return replace(g, type=g.type or h.type, level=g.level or h.level, extra=e | {k: g.extra[k] or h.extra[k] for k in ("second_head", "third_head")})
     return [(q, fill(g)) for q, g in pairs]
 
+# %% ../nbs/40c_loaders.ipynb #21fcc98b
 def read_v2(f: Folder, split: str) -> Found | None:
     "All 3,200 questions."
     p = f.wanted(("test.parquet", "*.parquet"), {"video_id", "group_type", "group_structure", "question_id", "options"})
@@ -89,6 +92,7 @@ def lvbench_question(r: dict) -> tuple[Question, Gold]:
     kinds = r["question_type"] if isinstance(r["question_type"], list) else [r["question_type"]]
     return q, Gold(letter_of(r["answer"], q.letters), "; ".join(map(str, kinds)), clock_spans(r.get("time_reference")), extra=r["about"] | dict(time_reference=r.get("time_reference")))
 
+# %% ../nbs/40c_loaders.ipynb #3ef89ef7
 def _lvbench_rows(lines):
     for where, v in lines:
         try:
@@ -98,6 +102,7 @@ def _lvbench_rows(lines):
             for qa in v["qa"]: yield f"{where} uid {str(qa.get('uid'))[:20]}", dict(qa, video=key, about=about)
         except (KeyError, ValueError, TypeError, AttributeError) as e: yield f"{where}: {f'field {e} is missing' if isinstance(e, KeyError) else e}", None
 
+# %% ../nbs/40c_loaders.ipynb #a84870b8
 def read_lvbench(f: Folder, split: str) -> Found | None:
     "All questions of `video_info.meta.jsonl`."
     p = f.wanted(("video_info.meta.jsonl", "*.meta.jsonl"), {"key", "qa"})
@@ -118,6 +123,7 @@ def longvideobench_question(r: dict) -> tuple[Question, Gold]:
 
 LVB_FILES = dict(validation=("lvb_val.json", "validation-*.parquet"), hidden=("lvb_test_wo_gt.json", "test-*.parquet"))
 
+# %% ../nbs/40c_loaders.ipynb #5bacbf91
 def read_longvideobench(f: Folder, split: str, group: int | None = None) -> Found | None:
     "Validation (`test` means the same: it is what can be scored), `hidden` (without answers) or `all`."
     rows, subs, videos = [], {p.name: p for p in f.files if p.suffix.lower() == ".json"}, f.media(VIDEO_NAMES)
@@ -145,6 +151,7 @@ def index_letter(value, n: int) -> str:
     if isinstance(value, bool) or not re.fullmatch(r"\d{1,2}", str(value)) or int(value) >= n: raise ValueError(f"answer {str(value)[:20]!r} is no index of {n} options")
     return LETTERS[int(value)]
 
+# %% ../nbs/40c_loaders.ipynb #4a1283e5
 def egoschema_question(r: dict) -> tuple[Question, Gold]:
     "One row of `questions.json` with its `answer`, or of the mirror's parquet."
     if "question" not in r: raise ValueError("field 'question' is missing: early revisions of questions.json lack it")
@@ -152,6 +159,7 @@ def egoschema_question(r: dict) -> tuple[Question, Gold]:
     options = parse_options(list(r["option"])) if "option" in r else tuple(text_of(r, f"option {i}") for i in range(5))
     return Question(id, id, text_of(r, "question"), options), Gold(index_letter(r["answer"], len(options)), extra=dict(duration=180.0))
 
+# %% ../nbs/40c_loaders.ipynb #46353239
 def read_egoschema(f: Folder, split: str) -> Found | None:
     "The 500 questions whose answers are public."
     p, a = f.wanted(("questions.json",), {"q_uid", "option 0"}), f.wanted(("subset_answers.json",), set())
@@ -173,6 +181,7 @@ def mini_question(r: dict, gold: dict[str, dict], durations: dict[str, float]) -
     extra = {k: v for k, v in g.items() if k not in ("id", "video", "gold", "type", "spans", "group", "level", "structure", "group_type")} | dict(core=bool(r.get("core")), duration=durations.get(q.video))
     return q, Gold(letter_of(g["gold"], q.letters), text_of(g, "type"), tuple(Span(float(s), float(e)) for s, e in g["spans"]), plain_id(g["group"], "group"), level_of(g["level"]), structure_of(g["structure"]), text_of(g, "group_type"), extra)
 
+# %% ../nbs/40c_loaders.ipynb #4fe49270
 def read_mini(f: Folder, split: str) -> Found | None:
     "`train`, `test`, `core` (the small part of test) or `all`."
     p, o = f.wanted(("questions.jsonl",), {"id", "video", "split", "options"}), f.wanted(("oracle.jsonl",), {"id", "gold"})

@@ -33,7 +33,7 @@ class Known:
 
 # %% ../nbs/40_benchmarks.ipynb #e4b8b34a
 BENCHMARKS = {
-    "mini": Known("the kit's mini benchmark", read_mini, "questions.jsonl, oracle.jsonl, videos/, subtitles/", dict(test=0, train=0, core=0, all=0), {}),
+    "mini": Known("the kit's mini benchmark", read_mini, "questions.jsonl, oracle.jsonl, videos/, subtitles/", dict(test=100, train=48, core=40, all=148), dict(test=5, train=3, core=5, all=8)),
     "video-mme-long": Known("Video-MME, long videos", read_videomme_long, "videomme/test-00000-of-00001.parquet, data/<videoID>.mp4, subtitle/<videoID>.srt", dict(test=900), dict(test=300), {"rows of all durations": 2700},
         "older revisions have 2,541 or 2,544 rows", {"7fffab8ed38ecc2f9f0eca4c44d8a11636f0ee96116ede83580c8b9ae0faf986": "ead1408"}),
     "lvbench": Known("LVBench", read_lvbench, "video_info.meta.jsonl, <key>.mp4", dict(test=1549), dict(test=103), {},
@@ -80,6 +80,7 @@ def fingerprint(pairs) -> str: # 64 hex digits
     "SHA-256 of questions, options, query times and gold letters in order."
     return digest([[q.id, q.video, q.text, q.options, q.until, g.letter] for q, g in pairs])
 
+# %% ../nbs/40_benchmarks.ipynb #8776153c
 def deviations(known: Known, split: str, found: Found) -> list[str]:
     "How what was read differs from what was published."
     def note(what, have, want): return [f"{what}: {have:,}, published {want:,}"] if want and have != want else []
@@ -88,6 +89,7 @@ def deviations(known: Known, split: str, found: Found) -> list[str]:
     for k, want in known.counts.items(): out += note(k, found.counts[k], want) if k in found.counts else []
     return out
 
+# %% ../nbs/40_benchmarks.ipynb #8f65e2f3
 def holders(f: Folder) -> list[str]: # names of benchmarks
     "Whose files lie in `f`."
     out = []
@@ -97,7 +99,7 @@ def holders(f: Folder) -> list[str]: # names of benchmarks
         if found: out.append(name)
     return out
 
-# %% ../nbs/40_benchmarks.ipynb #8776153c
+# %% ../nbs/40_benchmarks.ipynb #99ac8735
 def load(
     name: str,                        # one of `BENCHMARKS`
     folder: str | Path | None = None, # where its files lie; the mini benchmark has its own place
@@ -116,6 +118,7 @@ def load(
         raise InputError(f"{f.path}: {f'holds {other[0]}, not {name}' if other else f'no annotation of {name} is here'}. Expected: {known.files}")
     return assemble(name, split, f, found)
 
+# %% ../nbs/40_benchmarks.ipynb #5e0eeeb5
 def assemble(name: str, split: str, f: Folder, found: Found) -> Benchmark:
     "The benchmark of what a loader found."
     known, ids = BENCHMARKS[name], sorted({q.video for q, _ in found.pairs})
@@ -139,6 +142,7 @@ def shares(sizes: dict, n: int) -> dict: # key -> whole number; they sum to `n`
     for k in sorted(exact, key=lambda k: (out[k] - exact[k], k))[:n - sum(out.values())]: out[k] += 1
     return out
 
+# %% ../nbs/40_benchmarks.ipynb #c730bb90
 def sample(
     self: Benchmark,
     n: int,                # questions
@@ -171,6 +175,7 @@ def track(self: Benchmark, video: str): # `subtitles.Track`
         return transcript(path, video)
     return read_track(path, **self.clocks.get(video, {}))
 
+# %% ../nbs/40_benchmarks.ipynb #2e99ec04
 def ready_subtitles(
     self: Benchmark,
     base: str | Path | None = None, # where converted copies go; default `home()/tracks`
@@ -208,6 +213,7 @@ class Check:
     @property
     def whole(self) -> bool: return not self.notes and not any(self.missing.values())
 
+# %% ../nbs/40_benchmarks.ipynb #4769952f
 def check(
     name: str,
     folder: str | Path | None = None,

@@ -10,7 +10,7 @@ __all__ = ['FPS', 'DAY', 'CLIP', 'ASKED', 'LEAKS', 'PEOPLE', 'moment', 'written'
 import re
 from collections import Counter
 from pathlib import Path
-from .core import InputError, LETTERS, Question, Span, clock
+from .core import Question, Span, clock
 from .benchmark_files import Folder, Found, Gold, letter_of, listing, plain_id, text_of
 
 # %% ../nbs/40b_egolife.ipynb #9c2bcf74
@@ -44,6 +44,7 @@ def _moments(text: str, day: int | None) -> list[float]:
             except ValueError: pass
     return out
 
+# %% ../nbs/40b_egolife.ipynb #43b24dbf
 def target_spans(
     target,  # the field `target_time`
 ) -> tuple[Span, ...]: # seconds of the week; empty when it cannot be understood
@@ -93,6 +94,7 @@ def clips(
             except ValueError: pass
     return sorted(out)
 
+# %% ../nbs/40b_egolife.ipynb #bfdbad03
 def hours_of(files, person: str) -> list[tuple[float, Path]]: # (start of the hour in seconds of the week, file)
     "Transcript files of `person`: `A1_JAKE_DAY1_11000000.srt`."
     out = []
@@ -102,6 +104,7 @@ def hours_of(files, person: str) -> list[tuple[float, Path]]: # (start of the ho
             except ValueError: pass
     return sorted(out)
 
+# %% ../nbs/40b_egolife.ipynb #157f7333
 def transcript(
     folder: str | Path,  # holds `Transcript` files, at any depth
     person: str = "A1_JAKE",
@@ -123,6 +126,7 @@ def _recordings(f: Folder, people) -> tuple[dict, dict]: # (person -> folder wit
     said = {p for p in people if hours_of([x for x in files if "Transcript" in x.parts], p)}
     return {p: f.path for p in seen}, {p: f.path for p in said}
 
+# %% ../nbs/40b_egolife.ipynb #7386cadc
 def read_egolife(f: Folder, split: str) -> Found | None: # None: no such file
     "EgoLifeQA, the 500 public questions of A1_JAKE."
     p = f.wanted(("EgoLifeQA_A1_JAKE.json",), {"query_time", "choice_a", "identity"})
@@ -130,6 +134,7 @@ def read_egolife(f: Folder, split: str) -> Found | None: # None: no such file
     pairs = f.pairs(f.rows(p), lambda r: ego_question({"identity": "A1_JAKE", **r}, r["ID"]))
     return Found(pairs, *_recordings(f, {q.video for q, _ in pairs}))
 
+# %% ../nbs/40b_egolife.ipynb #b08cd74e
 def read_egor1(f: Folder, split: str) -> Found | None: # None: no such file
     "Ego-R1 Bench: manual and gemini questions of six people; `split` may name one of the two."
     rows = []

@@ -74,6 +74,7 @@ def polish(text: str, *_) -> str | None: # LVBench
     s = s.split("(")[1].strip() if "(" in s else s
     return s.split(" ")[0][:1] or None
 
+# %% ../nbs/42a_extraction.ipynb #32828fbd
 def bracketed(text: str, letters: str, options=()) -> str | None: # EgoSchema, in the manner of MMMU
     "A letter in brackets, else before a blank, else before a full stop, else an option's words; the last one named."
     s = " " + text.strip().strip(",.!?;:'") + " "
@@ -83,6 +84,7 @@ def bracketed(text: str, letters: str, options=()) -> str | None: # EgoSchema, i
     at = {l: s.lower().rfind(o.lower()) for l, o in zip(letters, options) if o.lower() in s.lower()} if len(s.split()) > 5 else {}
     return max(at, key=at.get) if at else None
 
+# %% ../nbs/42a_extraction.ipynb #9c1a4a5d
 def tagged(text: str, *_) -> str | None: # Ego-R1
     "The first letter of the alphabet in the last `<answer>`."
     found = re.findall(r"<answer>(.*?)</answer>", text, re.S)

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 import numpy as np
-from .core import InputError, Span, merge_spans, overlap
+from .core import Span, merge_spans, overlap
 from .metrics import Mean, accuracy, known, mean
 
 # %% ../nbs/42c_grounding.ipynb #29dbd17d
@@ -23,6 +23,7 @@ def by_verdict(records: list[dict]) -> dict[str, Mean]:
     rows = {name: [r for r in records if r.get("sufficient") is v] for v, name in VERDICTS.items()}
     return {k: accuracy(rs) for k, rs in rows.items() if rs}
 
+# %% ../nbs/42c_grounding.ipynb #9c8eca3b
 def by_rho(
     records: list[dict],
     edges=(0.25, 0.5, 0.7, 0.85), # of the support of the best option; 0.7 is the paper's threshold
@@ -34,6 +35,7 @@ def by_rho(
         if rs: out[f"{a:g} to {b:g}"] = accuracy(rs)
     return out
 
+# %% ../nbs/42c_grounding.ipynb #0752d369
 def discrimination(records: list[dict]) -> float: # 0.5: ρ says nothing; not a number without both right and wrong answers
     "The probability that a right answer had a higher ρ than a wrong one (the area under the ROC curve)."
     right, wrong = ([r["rho"] for r in records if r.get("rho") is not None and bool(r["correct"]) == c] for c in (True, False))
@@ -52,6 +54,7 @@ class Recovery:
     spoilt: int        # right before, wrong with gold evidence
     def __str__(self): return f"{100*self.before.value:.1f} → {100*self.after.value:.1f}, gain {100*self.gain.value:+.1f} ± {100*self.gain.se:.1f} (n = {self.gain.n}; {self.mended} mended, {self.spoilt} spoilt)"
 
+# %% ../nbs/42c_grounding.ipynb #dc22be9a
 def oracle_recovery(
     records: list[dict],
     oracle_records: list[dict],  # the same questions, answered from gold evidence
@@ -81,6 +84,7 @@ def evidence_spans(
         elif end >= start: spans.append(Span(float(start), float(end)))
     return merge_spans(spans), long
 
+# %% ../nbs/42c_grounding.ipynb #c4d84cfc
 def touched(targets, spans: list[Span]) -> list[bool]: # one per target
     "Which targets share time with one of `spans` (disjoint and sorted)."
     ends = [s.end for s in spans]
@@ -127,6 +131,7 @@ class Grounding:
                 f"of {right} right answers {self.right_ungrounded} without touching a target; of {self.wrong_grounded + self.wrong_ungrounded} wrong ones {self.wrong_grounded} had it before them"
                 + (f"\n{self.too_long} pieces of evidence are too long to point anywhere" if self.too_long else "") + (f"\n{self.unknown} questions have no target span" if self.unknown else ""))
 
+# %% ../nbs/42c_grounding.ipynb #3c8d0c13
 def grounded(
     records: list[dict],
     benchmark,                        # `benchmarks.Benchmark`, for the target spans

@@ -42,6 +42,7 @@ class Group:
     right: tuple
     score: float           # 0 to 1
 
+# %% ../nbs/42b_groups.ipynb #0b8cc50f
 def score_groups(
     records: list[dict],
     benchmark,                # `benchmarks.Benchmark`
@@ -74,6 +75,7 @@ def group_table(
     table |= {"CC": over([g for g in groups if g.kind == "relevance"]), "RC": over([g for g in groups if g.kind == "logic"]), "Non-Lin": over(groups)}
     return table | {"Avg": accuracy(records)}
 
+# %% ../nbs/42b_groups.ipynb #9c236c0a
 def by_head(records: list[dict], benchmark) -> dict[str, Mean]:
     "Mean group score by the head of the group's last question."
     rows = defaultdict(list)

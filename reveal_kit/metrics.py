@@ -74,10 +74,12 @@ def by(
         for k in v.split("; ") if isinstance(v, str) else [] if v is None else [v]: rows[k].append(r)
     return {k: accuracy(rows[k]) for k in sorted(rows, key=lambda k: (isinstance(k, str), k))}
 
+# %% ../nbs/42_metrics.ipynb #0ec748e5
 def edges_label(t: float, edges) -> str: # minutes
     i = int(np.searchsorted(edges, t, side="right"))
     return f"under {edges[0]:g} min" if i == 0 else f"{edges[-1]:g} min and more" if i == len(edges) else f"{edges[i-1]:g} to {edges[i]:g} min"
 
+# %% ../nbs/42_metrics.ipynb #0b5958ba
 def by_duration(
     records: list[dict],
     benchmark,                    # `benchmarks.Benchmark`, whose oracle knows durations
@@ -89,6 +91,7 @@ def by_duration(
         return f"{e['duration_group']} s group" if e.get("duration_group") else e.get("duration") if isinstance(e.get("duration"), str) else edges_label(e["duration"] / 60, edges) if e.get("duration") else "unknown"
     return by(known(records, benchmark), key)
 
+# %% ../nbs/42_metrics.ipynb #0e0b3931
 def frame(means: dict): # pandas.DataFrame
     "A table of means, one row each, in per cent."
     import pandas as pd
@@ -128,6 +131,7 @@ def rescored(
         out.append(dict(r, prediction=l, correct=l is not None and l == benchmark.oracle[r["id"]].letter, error=None))
     return out
 
+# %% ../nbs/42_metrics.ipynb #f765832b
 def scored(records: list[dict], benchmark, scorer: str = "strict") -> Mean:
     "Accuracy as `scorer` sees it, with the questions that it dropped."
     from dataclasses import replace
@@ -158,6 +162,7 @@ class Comparison:
         return (f"a {self.a}\nb {self.b}\nb - a {100*d.value:+.1f} ± {100*d.se:.1f}; {100*self.level:.0f} % interval by video {100*self.low:+.1f} to {100*self.high:+.1f}, p = {self.p:.3f} ({self.draws:,} draws, seed {self.seed})\n"
                 f"right in both {self.both}, only in a {self.only_a}, only in b {self.only_b}, in neither {self.neither}; McNemar exact p = {self.mcnemar:.3f}" + (f"\nleft out: {n[0]} only in a, {n[1]} only in b" if any(n) else ""))
 
+# %% ../nbs/42_metrics.ipynb #36e21ae8
 def mcnemar(only_a: int, only_b: int) -> float:
     "The exact two-sided p of as uneven a split, were each question as likely to go either way."
     n, k = only_a + only_b, min(only_a, only_b)
@@ -199,6 +204,7 @@ def cost(records: list[dict]) -> dict: # totals and means per question
     out = dict(questions=n) | {k: total(k) for k in ("calls", "replayed", "prompt", "cached", "completion", "segments")} | dict(seconds=secs)
     return out | {f"{k} per question": v / n if n else math.nan for k, v in out.items() if k != "questions"}
 
+# %% ../nbs/42_metrics.ipynb #ebd1da2b
 def by_role(records: list[dict]): # pandas.DataFrame
     "What each role used: calls, prompt, cached and written tokens, in all."
     import pandas as pd
@@ -209,6 +215,7 @@ def by_role(records: list[dict]): # pandas.DataFrame
     cols = [c for c in ("calls", "replayed", "prompt", "cached", "completion", "retried") if any(c in v for v in rows.values())]
     return pd.DataFrame({role: {c: v[c] for c in cols} for role, v in sorted(rows.items())}).T.reindex(columns=cols)
 
+# %% ../nbs/42_metrics.ipynb #c5c11a02
 def spread(records: list[dict], key="rounds") -> dict: # value -> number of questions; lists are counted item by item
     "How a field is distributed: `rounds`, `route`, `operations`, `sufficient`."
     out = Counter()
@@ -219,6 +226,7 @@ def spread(records: list[dict], key="rounds") -> dict: # value -> number of ques
         elif v is not None: out[v] += 1
     return dict(sorted(out.items(), key=lambda kv: (isinstance(kv[0], str), kv[0])))
 
+# %% ../nbs/42_metrics.ipynb #c62ff97d
 def phases(records: list[dict]) -> dict[str, float]: # phase -> seconds per question
     "Where the time went."
     out = Counter()
