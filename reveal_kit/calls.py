@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['MODES', 'canonical', 'sound', 'slim', 'as_request', 'key_of', 'Call', 'differences', 'ReplayMiss', 'miss', 'Rows',
-           'pack', 'unpack', 'CallLog']
+           'pack', 'unpack', 'Once', 'CallLog', 'summary']
 
 # %% ../nbs/03a_calls.ipynb #c8cbe873
 import base64, binascii, dataclasses, gzip, hashlib, io, json, os, sqlite3, threading, time, zlib
 from collections import Counter
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from .core import InputError, write_atomic
@@ -175,34 +176,65 @@ def _open(path: Path | None) -> sqlite3.Connection:
 
 # %% ../nbs/03a_calls.ipynb #00406f4c
 class Rows:
-    "The table of calls in a SQLite file: one connection, one lock, opened again after a fork."
+    "The table of calls in a SQLite file: one connection that writes, behind a lock, and a few that look up, opened again after a fork."
     def __init__(self, path: str | Path | None = None): # None: in memory
-        self.path, self.lock, self._db, self._pid = Path(path) if path else None, threading.RLock(), None, 0
+        self.path, self.lock, self._db, self._readers, self._pid = Path(path) if path else None, threading.RLock(), None, [], 0
 
     def run(self, sql: str, args=(), many: bool = False) -> list:
         "Rows of one statement; with `many`, one transaction over a list of arguments."
-        with self.lock:
-            if self._pid != os.getpid(): self._db, self._pid = _open(self.path), os.getpid() # a child must not use its parent's connection
-            try:
-                if not many: return self._db.execute(sql, args).fetchall()
-                self._db.execute("BEGIN IMMEDIATE")
-                try: self._db.executemany(sql, args); self._db.execute("COMMIT"); return []
-                finally:
-                    if self._db.in_transaction: self._db.execute("ROLLBACK")
-            except sqlite3.Error as e: raise InputError(f"{self.path or 'the call log in memory'}: {e}. Free disk space, or close the program that holds the file.") from None
+        with self.lock, self._said():
+            db = self._writer()
+            if not many: return db.execute(sql, args).fetchall()
+            db.execute("BEGIN IMMEDIATE")
+            try: db.executemany(sql, args); db.execute("COMMIT"); return []
+            finally:
+                if db.in_transaction: db.execute("ROLLBACK")
 
     def get(self, key: str) -> Call | None:
-        for row in self.run("SELECT key, role, question, reply, seconds FROM calls WHERE key = ?", (key,)): return _call(*row)
+        "The call of this key. With 64 threads at work, looking up behind the writer's lock would cost a tenth of the calls per second."
+        with self._said():
+            if not self.path: rows = self.run(_GET, (key,))
+            else:
+                if self._pid != os.getpid(): self._writer()
+                try: db = self._readers.pop()
+                except IndexError: db = _open(self.path)
+                rows = db.execute(_GET, (key,)).fetchall(); self._readers.append(db)
+        return _call(*rows[0]) if rows else None
 
     def put(self, call: Call, replace: bool = False) -> Call:
         "Record `call` and return the record that stands: the first one, unless `replace`."
         new = self.run(f"INSERT OR {'REPLACE' if replace else 'IGNORE'} INTO calls VALUES (?, ?, ?, ?, ?, ?) RETURNING 1", _row(call))
         return call if new else self.get(call.key)
 
-    def all(self, where: str = "1", args=()) -> list[Call]: return [_call(*r) for r in self.run(f"SELECT key, role, question, reply, seconds, request FROM calls WHERE {where} ORDER BY request", args)]
-    def close(self):
+    def merge(self, calls: list[Call]) -> dict: # counts: `new`, `same`, `differ`
+        "Add what is not there yet, in one transaction."
+        keys = {c.key for c in calls}
         with self.lock:
-            if self._db and self._pid == os.getpid() and self.path: self._db.close(); self._db, self._pid = None, 0
+            old = {k: json.loads(r)[0] for k, r in self.run("SELECT key, reply FROM calls") if k in keys}
+            self.run("INSERT OR IGNORE INTO calls VALUES (?, ?, ?, ?, ?, ?)", [_row(c) for c in calls], many=True)
+        same = sum(old.get(c.key) == c.text for c in calls)
+        return dict(new=len(keys) - len(old), same=same, differ=len(old) - same)
+
+    def all(self, where: str = "1", args=()) -> list[Call]: return [_call(*r) for r in self.run(f"SELECT key, role, question, reply, seconds, request FROM calls WHERE {where} ORDER BY request", args)]
+    def _writer(self) -> sqlite3.Connection:
+        with self.lock:
+            if self._pid != os.getpid(): self._db, self._readers, self._pid = _open(self.path), [], os.getpid() # a child must not use its parent's connections
+            return self._db
+
+    @contextmanager
+    def _said(self):
+        "SQLite's errors as ours."
+        try: yield
+        except sqlite3.Error as e: raise InputError(f"{self.path or 'the call log in memory'}: {e}. Free disk space, or close the program that holds the file.") from None
+
+    def close(self):
+        "Close the file; the next use opens it again. A log in memory stays."
+        with self.lock:
+            if not self.path or self._pid != os.getpid(): return
+            for db in (*self._readers, self._db): db.close()
+            self._db, self._readers, self._pid = None, [], 0
+
+_GET = "SELECT key, role, question, reply, seconds FROM calls WHERE key = ?"
 
 def _row(c: Call) -> tuple: return c.key, c.role, c.question, c.request, canonical([c.text, c.finish, c.usage, c.tokens]), c.seconds
 def _call(key, role, question, reply, seconds, request="") -> Call:
@@ -270,6 +302,23 @@ def _read(row: dict, lines: list[str], schemas: list) -> Call:
     return _call(key_of(request), str(row["role"]), str(row["question"]), canonical([str(row["text"]), str(row["finish"]), dict(row["usage"]), row["tokens"]]), float(row["seconds"]), request)
 
 # %% ../nbs/03a_calls.ipynb #b887a2e5
+class Once:
+    "Runs work once per key at a time; whoever comes while it runs shares its result."
+    def __init__(self): self._flying, self._lock = {}, threading.Lock()
+    def __call__(self, key, work) -> tuple[object, bool]: # result, and whether this caller did the work
+        while True:
+            with self._lock:
+                if ours := (future := self._flying.get(key)) is None: future = self._flying[key] = Future()
+            if ours: break
+            try: return future.result(), False
+            except Exception: raise
+            except BaseException: continue
+        try: out = work(); future.set_result(out); return out, True
+        except BaseException as e: future.set_exception(e); raise
+        finally:
+            with self._lock: del self._flying[key]
+
+# %% ../nbs/03a_calls.ipynb #e62c09a4
 MODES = ("auto", "replay", "live")
 
 class CallLog:
@@ -279,7 +328,7 @@ class CallLog:
         mode: str = "auto",             # one of `MODES`
     ):
         if mode not in MODES: raise InputError(f"mode {mode!r} of a call log: choose {', '.join(MODES[:-1])} or {MODES[-1]}")
-        self.path, self.mode, self.rows, self._flying, self._lock = Path(path) if path else None, mode, Rows(path), {}, threading.Lock()
+        self.path, self.mode, self.rows, self._once = Path(path) if path else None, mode, Rows(path), Once()
         self.rows.run("SELECT 1") # opens it: a wrong file is refused here
 
     def fetch(self,
@@ -290,61 +339,44 @@ class CallLog:
     ) -> tuple[Call, bool]: # the call, and whether it was replayed
         "The reply to `request`: from the log, or asked once and recorded."
         text = canonical(request); key = key_of(text)
-        while True:
-            with self._lock:
-                ours = (future := self._flying.get(key)) is None
-                if ours: future = self._flying[key] = Future()
-            if ours: break
-            try: return future.result(), True
-            except Exception: raise
-            except BaseException: continue # the other thread was stopped, not answered: ask ourselves
-        try:
-            call, replayed = self.rows.get(key) if self.mode != "live" else None, True
-            if call is None:
-                if self.mode == "replay": raise miss(request, self.rows.all("role = ?", (role,)), role, question, str(self.path or "the call log"))
-                call, replayed = self.rows.put(dataclasses.replace(ask(), key=key, role=role, question=question, request=text), replace=self.mode == "live"), False
-            future.set_result(call); return call, replayed
-        except BaseException as e: future.set_exception(e); raise
-        finally:
-            with self._lock: self._flying.pop(key, None)
+        def work() -> tuple[Call, bool]:
+            if self.mode != "live" and (found := self.rows.get(key)): return found, True
+            if self.mode == "replay": raise miss(request, self.rows.all("role = ?", (role,)), role, question, str(self.path or "the call log"))
+            return self.rows.put(dataclasses.replace(ask(), key=key, role=role, question=question, request=text), replace=self.mode == "live"), False
+        (call, replayed), mine = self._once(key, work)
+        return call, replayed or not mine
 
     def export(self,
         path: str | Path,  # `calls.jsonl.gz`
         keys=None,         # only these; default all
-    ) -> int: # how many calls were written
+    ) -> int:              # how many calls were written
         "Write the calls into one file; a file that exists is replaced only by a whole new one."
-        calls = self.rows.all(); keys = None if keys is None else set(keys)
-        calls = [c for c in calls if keys is None or c.key in keys]
+        calls = [c for c in self.rows.all() if keys is None or c.key in keys]
         write_atomic(path, pack(calls)); return len(calls)
 
     def load(self, path: str | Path) -> dict: # counts: `new`, `same`, `differ`
         "Merge an exported file, wholly or not at all. What is recorded here stands; another reply to the same request is counted under `differ`."
         try: data = Path(path).read_bytes()
         except OSError as e: raise InputError(f"{path}: cannot be read ({e.strerror}).") from None
-        calls = unpack(data, str(path))
-        keys = {c.key for c in calls}
-        with self.rows.lock:
-            old = {k: json.loads(r)[0] for k, r in self.rows.run("SELECT key, reply FROM calls") if k in keys}
-            self.rows.run("INSERT OR IGNORE INTO calls VALUES (?, ?, ?, ?, ?, ?)", [_row(c) for c in calls], many=True)
-        same = sum(old.get(c.key) == c.text for c in calls)
-        return dict(new=len(calls) - len(old), same=same, differ=len(old) - same)
+        return self.rows.merge(unpack(data, str(path)))
 
     def get(self, key: str) -> Call | None: return self.rows.get(key)
+    def close(self): self.rows.close()
+    def __enter__(self): return self
+    def __exit__(self, *_): self.close()
     def __len__(self): return self.rows.run("SELECT count(*) FROM calls")[0][0]
     def __contains__(self, key: str): return bool(self.rows.run("SELECT 1 FROM calls WHERE key = ?", (key,)))
-    def __enter__(self): return self
-    def __exit__(self, *_): self.rows.close()
-    def close(self): self.rows.close()
     def __repr__(self): return f"CallLog({self.path or 'in memory'}, {self.mode}, {len(self)} calls)"
+    def _repr_markdown_(self): return f"`{self!r}`\n\n{_table(summary(self.rows.all()))}"
 
-    def summary(self) -> dict[str, dict]: # role -> calls, prompt, cached, completion, seconds
-        "What was recorded, by role."
-        out = {}
-        for c in self.rows.all():
-            row = out.setdefault(c.role, Counter()); row.update(calls=1, seconds=c.seconds, **c.usage)
-        return {k: dict(out[k]) for k in sorted(out)}
+# %% ../nbs/03a_calls.ipynb #bdafe05f
+def summary(calls) -> dict[str, dict]: # role -> calls, prompt, cached, completion, seconds
+    "What was recorded, by role."
+    out = {}
+    for c in calls: out.setdefault(c.role, Counter()).update(calls=1, seconds=c.seconds, **c.usage)
+    return {role: dict(out[role]) for role in sorted(out)}
 
-    def _repr_markdown_(self):
-        cols = ("calls", "prompt", "cached", "completion", "seconds"); cell = lambda v: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}"
-        rows = [f"| {r or '–'} | " + " | ".join(cell(d.get(c, 0)) for c in cols) + " |" for r, d in self.summary().items()]
-        return "\n".join([f"`{self!r}`", "", "| role | calls | prompt tokens | from cache | written | model seconds |", "| --- |" + " ---: |" * 5, *rows])
+def _table(roles: dict) -> str: # Markdown
+    cols = ("calls", "prompt", "cached", "completion", "seconds"); cell = lambda v: f"{v:,.1f}" if isinstance(v, float) else f"{v:,}"
+    rows = [f"| {role or '–'} | " + " | ".join(cell(d.get(c, 0)) for c in cols) + " |" for role, d in roles.items()]
+    return "\n".join(["| role | calls | prompt tokens | from cache | written | model seconds |", "| --- |" + " ---: |" * 5, *rows])

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['SYSTEM', 'JPEG_QUALITY', 'Endpoint', 'neutral', 'quote', 'evidence_prompt', 'image_part', 'ChatError', 'ContextError',
-           'Wire', 'Chat', 'CallLog', 'Reply', 'Trace', 'expected_values', 'letter_probabilities', 'number_at',
-           'value_probabilities', 'value_span']
+           'Wire', 'body_of', 'Chat', 'CallLog', 'Reply', 'Trace', 'expected_values', 'letter_probabilities',
+           'number_at', 'value_probabilities', 'value_span']
 
 # %% ../nbs/03_chat.ipynb #b789ab8e
 import base64, functools, http.client, io, json, os, re, socket, ssl, threading, time, unicodedata
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
@@ -239,6 +238,56 @@ def _completion(body: bytes) -> dict: # text, finish, usage, tokens, as in `Call
         return dict(text=text, finish=finish, usage=usage, tokens=read_tokens((choice.get("logprobs") or {}).get("content"), text))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError): raise _Failure(f"the reply is JSON but not a chat completion: {str(r)[:80]!r}", "Is this a chat server? Check base_url in the profile.", 2) from None
 
+# %% ../nbs/03_chat.ipynb #52f12ab2
+def body_of(
+    e: Endpoint,
+    messages: list,
+    form: dict | None,  # JSON schema of the reply
+    sampling: dict,     # `temperature`, `max_tokens`, `logprobs`, `seed`
+) -> bytes:
+    "The JSON that is posted."
+    body = {"model": e.model, "messages": messages, e.limit: sampling["max_tokens"], **e.extra}
+    body |= {k: sampling[k] for k in ("temperature", "seed") if sampling[k] is not None}
+    if sampling["logprobs"]: body |= dict(logprobs=True, top_logprobs=sampling["logprobs"])
+    if form: body["response_format"] = dict(type="json_schema", json_schema=dict(name="reply", strict=True, schema=form))
+    return sound(json.dumps(body, ensure_ascii=False)).encode()
+
+# %% ../nbs/03_chat.ipynb #0ae7aca2
+@dataclass
+class _Patience:
+    "How long a client keeps trying."
+    tries: int = 6
+    pause: float = 0.5
+    total: float = 300.0
+
+def _send(wire: Wire, e: Endpoint, data: bytes, most: int, patience: _Patience, tries: list) -> Call: # appends to `tries` what each failed try was
+    "Post until there is a completion or no hope; raises `_Failure`."
+    from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
+    headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {e.api_key}"} if e.api_key else {})}
+    def once() -> Call:
+        t0 = time.perf_counter()
+        try: status, head, raw = wire.post(e.url, data, headers, e.timeout, most)
+        except (OSError, http.client.HTTPException) as error: raise _trouble(error, e.timeout, most) from None
+        if status != 200: raise _refusal(status, head, raw, e.limit)
+        return Call("", seconds=round(time.perf_counter() - t0, 4), **_completion(raw))
+
+    def again(f) -> bool: # each kind of failure is worth so many tries of its own
+        if not isinstance(f, _Failure): return False
+        tries.append(f.remedy); return tries.count(f.remedy) < f.tries and len(tries) < patience.tries
+
+    slower = wait_exponential(multiplier=patience.pause, max=20) + wait_random(0, patience.pause); failed = lambda s: s.outcome.exception()
+    return Retrying(retry=retry_if_exception(again), wait=lambda s: max(failed(s).wait, failed(s).pace * slower(s)), stop=stop_before_delay(patience.total), reraise=True)(once)
+
+# %% ../nbs/03_chat.ipynb #aa9a5bfd
+def _error(f: _Failure, e: Endpoint, role: str, tries: int, seconds: float) -> ChatError:
+    "A failure as the error that a person reads."
+    who, over = f"{e.url} (role {role}, model {e.model})", _overflow(f)
+    if over is not None:
+        error = ContextError(f"{who}: the prompt{f' of {over[0]} tokens' if over[0] else ''} does not fit the context{f' of {over[1]}' if over[1] else ''}. Show less evidence, lower max_tokens, or serve the model with a larger context.", role, f.status, tries)
+        error.prompt, error.limit = over; return error
+    what = f.what.replace(e.api_key, "***") if e.api_key else f.what # some services repeat the key that they refuse
+    return ChatError(f"{who}: {what}{f', {tries} tries in {seconds:.1f} s' if tries > 1 else ''}. {f.remedy}", role, f.status, tries)
+
 # %% ../nbs/03_chat.ipynb #e1a02cfa
 class Chat:
     "Chat models by role. Safe for threads."
@@ -249,8 +298,8 @@ class Chat:
         pause: float = 0.5,             # seconds before the second try; doubles, with jitter
         patience: float = 300.0,        # seconds after which no new try begins
     ):
-        self.endpoints, self.log, self.wire = dict(endpoints), log if log is not None else CallLog(), Wire()
-        self.tries, self.pause, self.patience, self._lock = tries, pause, patience, threading.Lock()
+        self.endpoints, self.log, self.wire, self.patience = dict(endpoints), log if log is not None else CallLog(), Wire(), _Patience(tries, pause, patience)
+        self._lock = threading.Lock()
 
     def endpoint(self, role: str) -> Endpoint:
         "Who plays `role`."
@@ -269,20 +318,26 @@ class Chat:
         trace: Trace | None = None,     # takes the call's cost
     ) -> Reply:
         "Ask once; raises `ChatError` when there is no reply, never because of what a reply says."
-        e, form = self.endpoint(role), schema_of(schema) if schema else None
-        sampling = dict(temperature=None if e.temperature is None else float(e.temperature), max_tokens=int(max_tokens or e.max_tokens), logprobs=int(logprobs), seed=None if e.seed is None else e.seed + repeat, **({"extra": e.extra} if e.extra else {}))
-        request = as_request(e.model, messages, weights=e.weights, schema=form, sampling=sampling, repeat=repeat)
-        if not e.vision and any(isinstance(m["content"], list) and any(p["type"] == "image" for p in m["content"]) for m in request["messages"]): raise InputError(f"role {role}: model {e.model} takes no images. Set vision = true in the profile, or give the role to a model that sees.")
-        tries = [0]
-        try: call, replayed = self.log.fetch(request, lambda: self._send(e, role, messages, form, sampling, tries), role, question)
-        except ChatError: self._count(trace, role, dict(failed=1, retried=max(0, tries[0] - 1))); raise
-        data, problem = parse_reply(call.text, schema, call.finish) if schema else (None, "" if call.text.strip() else "the reply is empty")
-        if call.finish == "length" and not schema: problem = "the reply was cut at its token limit"
-        if not call.text.strip() and call.finish == "length": problem = f"the reply is empty and was cut at {sampling['max_tokens']} tokens: the model may have spent them on thinking"
-        if logprobs and not call.tokens: problem = "; ".join(filter(None, [problem, "no token probabilities came with the reply"]))
-        self._count(trace, role, dict(calls=1, **call.usage, retried=max(0, tries[0] - 1), replayed=int(replayed), problem=int(bool(problem))), call.seconds)
-        if trace is not None: trace.add("call", role=role, key=call.key[:16], **call.usage, problem=problem)
-        return Reply(call.text, data, call.usage, call.seconds, replayed, problem, call.tokens, call.finish, role, call.key)
+        e, form, failed, begun = self.endpoint(role), schema_of(schema) if schema else None, [], time.monotonic()
+        sampling = dict(temperature=None if e.temperature is None else float(e.temperature), max_tokens=int(max_tokens or e.max_tokens), logprobs=int(logprobs), seed=None if e.seed is None else e.seed + repeat)
+        request = as_request(e.model, messages, weights=e.weights, schema=form, sampling={**sampling, **({"extra": e.extra} if e.extra else {})}, repeat=repeat)
+        if not e.vision and _pictured(request["messages"]): raise InputError(f"role {role}: model {e.model} takes no images. Set vision = true in the profile, or give the role to a model that sees.")
+        most = 1_000_000 + 1000 * sampling["max_tokens"] * (1 + sampling["logprobs"]) # bytes: a reply cannot honestly be longer
+        def live():
+            nonlocal e
+            e = self.serving(role, e); return _send(self.wire, e, body_of(e, messages, form, sampling), most, self.patience, failed)
+        try: call, replayed = self.log.fetch(request, live, role, question)
+        except _Failure as f:
+            self._count(trace, role, dict(failed=1, retried=max(0, len(failed) - 1)))
+            raise _error(f, e, role, max(1, len(failed)), time.monotonic() - begun) from None
+        reply = _read(call, role, replayed, schema, logprobs)
+        self._count(trace, role, dict(calls=1, **call.usage, retried=len(failed), replayed=int(replayed), problem=int(bool(reply.problem))), call.seconds)
+        if trace is not None: trace.add("call", role=role, key=call.key[:16], **call.usage, problem=reply.problem)
+        return reply
+
+    def serving(self, role: str, e: Endpoint) -> Endpoint:
+        "Where a call that no record answers is sent; a kit overrides this to start a server at the first such call."
+        return e
 
     def _count(self, trace, role: str, counts: dict, seconds: float = 0.0):
         if trace is None: return
@@ -290,36 +345,13 @@ class Chat:
             trace.usage.update({f"{k}/{role}": v for k, v in counts.items() if v})
             if seconds: trace.seconds[f"model/{role}"] += seconds
 
-    def _send(self, e: Endpoint, role: str, messages: list, form: dict | None, sampling: dict, tries: list) -> Call:
-        "Ask the server, with retries."
-        from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
-        body = {"model": e.model, "messages": messages, e.limit: sampling["max_tokens"], **e.extra}
-        body |= {k: sampling[k] for k in ("temperature", "seed") if sampling[k] is not None}
-        if sampling["logprobs"]: body |= dict(logprobs=True, top_logprobs=sampling["logprobs"])
-        if form: body["response_format"] = dict(type="json_schema", json_schema=dict(name="reply", strict=True, schema=form))
-        data = sound(json.dumps(body, ensure_ascii=False)).encode(); headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {e.api_key}"} if e.api_key else {})}
-        most = 1_000_000 + 1000 * sampling["max_tokens"] * (1 + sampling["logprobs"]); begun = time.monotonic()
-        slower, seen = wait_exponential(multiplier=self.pause, max=20) + wait_random(0, self.pause), Counter()
+# %% ../nbs/03_chat.ipynb #888f8fb9
+def _pictured(messages: list) -> bool: return any(p["type"] == "image" for m in messages if isinstance(m["content"], list) for p in m["content"])
 
-        def once() -> Call:
-            tries[0] += 1; t0 = time.perf_counter()
-            try: status, head, raw = self.wire.post(e.url, data, headers, e.timeout, most)
-            except (OSError, http.client.HTTPException) as error: raise _trouble(error, e.timeout, most) from None
-            if status != 200: raise _refusal(status, head, raw, e.limit)
-            return Call("", seconds=round(time.perf_counter() - t0, 4), **_completion(raw))
-
-        def again(f) -> bool: # each kind of failure has its own patience
-            if isinstance(f, _Failure): seen[f.remedy] += 1; return seen[f.remedy] < f.tries and tries[0] < self.tries
-
-        try: return Retrying(retry=retry_if_exception(again), wait=lambda s: max(s.outcome.exception().wait, s.outcome.exception().pace * slower(s)), stop=stop_before_delay(self.patience), reraise=True)(once)
-        except _Failure as f: raise _error(f, e, role, tries[0], time.monotonic() - begun) from None
-
-def _error(f: _Failure, e: Endpoint, role: str, tries: int, seconds: float) -> ChatError:
-    "A failure as the error that a person reads."
-    hide = lambda s: s.replace(e.api_key, "***") if e.api_key else s
-    who = f"{e.url} (role {role}, model {e.model})"
-    over = _overflow(f)
-    if over is not None:
-        error = ContextError(f"{who}: the prompt{f' of {over[0]} tokens' if over[0] else ''} does not fit the context{f' of {over[1]}' if over[1] else ''}. Show less evidence, lower max_tokens, or serve the model with a larger context.", role, f.status, tries)
-        error.prompt, error.limit = over; return error
-    return ChatError(hide(f"{who}: {f.what}{f', {tries} tries in {seconds:.1f} s' if tries > 1 else ''}. {f.remedy}"), role, f.status, tries)
+def _read(call: Call, role: str, replayed: bool, schema, logprobs: int) -> Reply:
+    "A recorded call as a reply; the same whether it was asked now or long ago."
+    empty, cut = not call.text.strip(), call.finish == "length"
+    data, problem = parse_reply(call.text, schema, call.finish) if schema else (None, "the reply is empty" if empty else "the reply was cut at its token limit" if cut else "")
+    if empty and cut: problem = "the reply is empty and was cut at its token limit: the model may have spent it on thinking"
+    if logprobs and not call.tokens: problem = "; ".join(filter(None, [problem, "no token probabilities came with the reply"]))
+    return Reply(call.text, data, call.usage, call.seconds, replayed, problem, call.tokens, call.finish, role, call.key)

@@ -228,5 +228,5 @@ def test_a_damaged_log_says_so(tmp_path):
 
 def test_it_shows_itself():
     log = CallLog(); log.rows.put(call()); log.rows.put(call("more", role="planner"))
-    assert log.summary()["answerer"] == dict(calls=1, prompt=9, cached=4, completion=2, seconds=0.5)
+    assert C.summary(log.rows.all())["answerer"] == dict(calls=1, prompt=9, cached=4, completion=2, seconds=0.5)
     assert "| planner | 1 | 9 | 4 | 2 | 0.5 |" in log._repr_markdown_() and repr(log) == "CallLog(in memory, auto, 2 calls)"

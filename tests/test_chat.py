@@ -146,7 +146,7 @@ def test_a_server_that_hangs_ends_by_the_timeout(answer):
 
 def test_patience_ends_the_retries():
     with ChatServer(Say(status=500)) as s:
-        chat = client(s, pause=0.2); chat.patience = 0.5; t = time.monotonic()
+        chat = client(s, pause=0.2); chat.patience.total = 0.5; t = time.monotonic()
         with pytest.raises(ChatError): chat.ask("r", say())
         assert time.monotonic() - t < 1.5 and s.count < 5
 
