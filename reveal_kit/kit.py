@@ -38,10 +38,10 @@ class ServedChat(Chat):
     "A chat whose models are served by `connect`, which is called by the first call that no record answers."
     def __init__(self, endpoints: dict[str, Endpoint], log: CallLog, connect, **kw): # connect() -> role -> endpoint
         super().__init__(endpoints, log, **kw); self._connect, self._served, self._once = connect, None, threading.Lock()
-    def _send(self, e, role, *rest):
+    def serving(self, role: str, e: Endpoint) -> Endpoint:
         with self._once:
             if self._served is None: self._served = self._connect()
-        return super()._send(self._served.get(role) or self._served["default"], role, *rest)
+        return self._served.get(role) or self._served["default"]
 
 # %% ../nbs/15_kit.ipynb #e3b4ebb0
 class Kit:
