@@ -10,7 +10,7 @@ __all__ = ['SYSTEM', 'JPEG_QUALITY', 'Endpoint', 'neutral', 'quote', 'evidence_p
 # %% ../nbs/03_chat.ipynb #b789ab8e
 import base64, functools, http.client, io, json, os, re, socket, ssl, threading, time, unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 from .calls import Call, CallLog, as_request, sound
 from .core import Evidence, InputError, Question, Span, Trace
@@ -133,6 +133,23 @@ def _dial(scheme: str, host: str, port: int, timeout: float) -> http.client.HTTP
     login = {"Proxy-Authorization": "Basic " + base64.b64encode(f"{proxy.username}:{proxy.password or ''}".encode()).decode()} if proxy.username else {}
     link.set_tunnel(host, port, login); return link
 
+# %% ../nbs/03_chat.ipynb #fb152c63
+class _Timed(io.RawIOBase):
+    "A socket to read from until `end`, on the clock of `time.monotonic`."
+    def __init__(self, sock, end: float): self._sock, self._end = sock, end
+    def makefile(self, mode: str): return io.BufferedReader(self) # what HTTPResponse asks of a socket
+    def readable(self): return True
+    def readinto(self, buffer) -> int:
+        self._sock.settimeout(max(0.001, self._end - time.monotonic()))
+        return self._sock.recv_into(buffer)
+
+def _readable(sock) -> bool:
+    "Whether something waits to be read: while nothing was asked, that is the end of the connection."
+    import select
+    poll = select.poll(); poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
+
+# %% ../nbs/03_chat.ipynb #f7c148a4
 class Wire:
     "Connections to chat servers, kept alive between calls; one call uses one connection. Safe for threads and forks."
     def __init__(self): self._idle, self._lock, self._pid = {}, threading.Lock(), os.getpid()
@@ -146,7 +163,9 @@ class Wire:
                 link, since = idle.pop()
                 if time.monotonic() - since < 1 or not _readable(link.sock): return link # readable while idle: the server has closed it
                 link.close()
-        link = _dial(scheme, host, port, min(timeout, 10)); link.connect(); return link
+        link = _dial(scheme, host, port, min(timeout, 10))
+        try: link.connect(); return link
+        except TimeoutError: raise TimeoutError("connecting") from None
 
     def post(self, url: str, body: bytes, headers: dict, timeout: float, most: int) -> tuple[int, dict, bytes]: # status, headers, content
         "Send and read one reply of at most `most` bytes; raises `OSError` or `http.client.HTTPException`."
@@ -167,23 +186,10 @@ class Wire:
             with self._lock: self._idle.setdefault(place, []).append((link, time.monotonic()))
         return reply.status, reply.headers, bytes(out)
 
-class _Timed(io.RawIOBase):
-    "A socket to read from until `end`: a server that sends a byte now and then must not hold us for ever."
-    def __init__(self, sock, end: float): self._sock, self._end = sock, end
-    def makefile(self, mode: str): return io.BufferedReader(self) # what HTTPResponse asks of a socket
-    def readable(self): return True
-    def readinto(self, buffer) -> int:
-        self._sock.settimeout(max(0.001, self._end - time.monotonic()))
-        return self._sock.recv_into(buffer)
-
-def _readable(sock) -> bool:
-    import select
-    poll = select.poll(); poll.register(sock, select.POLLIN)
-    return bool(poll.poll(0))
-
 # %% ../nbs/03_chat.ipynb #40450f9b
 def _trouble(e: Exception, timeout: float, most: int) -> _Failure:
     "A failed connection as a `_Failure`."
+    if str(e) == "connecting": return _Failure(f"no connection within {min(timeout, 10):g} s", "Check base_url in the profile, the network and the firewall.", 2, pace=0.3)
     if isinstance(e, TimeoutError): return _Failure(f"no whole reply within {timeout:g} s", "The server hangs or is too slow: restart it, or raise `timeout` in the profile.", 2)
     if isinstance(e, ConnectionRefusedError): return _Failure("connection refused", "No server is listening there: start it, or correct base_url in the profile.", 4, pace=0.3)
     if isinstance(e, socket.gaierror): return _Failure("the host's name is unknown", "Correct base_url in the profile, or check the network.", 2, pace=0.3)
@@ -201,6 +207,7 @@ def _refusal(status: int, headers, body: bytes, limit: str) -> _Failure:
     if status == 404: return _Failure(what, "Check the model's name, and that base_url ends with /v1.", 1, 0, status, text)
     return _Failure(what, f"The server refuses this request: check model, {limit} and extra in the profile.", 1, 0, status, text)
 
+# %% ../nbs/03_chat.ipynb #3bc8476a
 def _said(text: str) -> str:
     "The message inside a server's error body."
     try: d = json.loads(text); e = d.get("error", d); return str(e.get("message") or e.get("detail") or e) if isinstance(e, dict) else str(e)
@@ -216,6 +223,7 @@ def _seconds(value: str | None) -> float:
         except (ValueError, TypeError): return 0.0
     return min(max(s, 0.0), 60.0) if s == s else 0.0
 
+# %% ../nbs/03_chat.ipynb #f02d045e
 def _overflow(f: _Failure) -> tuple | None: # (prompt tokens, context), each None when unknown; None when it was something else
     "Whether a refusal says that the prompt does not fit, in llama.cpp's and vLLM's words."
     if f.status not in (400, 413, 500) or not re.search(r"context (size|length|window)|exceed_context_size|maximum context|maximum model length|too long", f.body, re.I): return None

@@ -10,7 +10,7 @@ __all__ = ['SCORES', 'schema_of', 'read_json', 'parse_reply', 'Reply', 'read_tok
 import codecs, functools, json, math, re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from .calls import canonical, sound
+from .calls import sound
 
 # %% ../nbs/03b_replies.ipynb #ecc99509
 def _inline(node, defs: dict, inside: tuple = ()):

@@ -237,6 +237,24 @@ def test_roles_without_evidence_see_none_and_the_prompt_reads_well():
     assert evidence_prompt(Q, (), "Name criteria.")[1]["content"] == "Question: When does the ferry leave?\nA. at nine\nB. at ten\n\nName criteria."
     assert evidence_prompt(Q, [ev(7, "It\x07 is >> late.")], "Answer.")[1]["content"] == "Question: When does the ferry leave?\nA. at nine\nB. at ten\n\nEvidence:\n[L1/0007 1:10-1:20] <<It is ›› late.>>\n\nAnswer."
 
+def test_an_agent_that_shows_all_questions_the_same_video_may_show_it_first():
+    other = Question("q2", "harbour", "Does anybody sing?", ("the baker", "nobody")); evidence = [ev(i) for i in range(5)]
+    a, b = (evidence_prompt(q, evidence, "Answer.", order="video")[1]["content"] for q in (Q, other))
+    assert a.startswith("Evidence:\n[L1/0000 0:00-0:10] <<The ferry") and shared(a, b) == a.index("When does") and a.endswith("A. at nine\nB. at ten\n\nAnswer.")
+    assert evidence_prompt(Q, (), "Answer.", order="video") == evidence_prompt(Q, (), "Answer.")
+
+def test_a_server_may_be_started_at_the_first_call_that_needs_it():
+    class Late(Chat):
+        def serving(self, role, e): started.append(role); return Endpoint(e.model, s.url)
+    started = []
+    with ChatServer("x") as s:
+        chat = Late({"default": Endpoint("m", "http://127.0.0.1:9/v1")}); chat.ask("planner", say()); chat.ask("planner", say()); assert started == ["planner"] and chat.ask("planner", say()).replayed
+
+def test_a_host_that_swallows_packets_is_told_apart_from_one_that_hangs(monkeypatch):
+    import http.client
+    monkeypatch.setattr(http.client.HTTPConnection, "connect", lambda self: (_ for _ in ()).throw(TimeoutError("timed out")))
+    with pytest.raises(ChatError, match="no connection within 5 s, 2 tries.*firewall"): client("http://127.0.0.1:9/v1").ask("r", say())
+
 def test_images_stand_between_evidence_and_task():
     frame = np.zeros((48, 64, 3), np.uint8); frame[:, :32, 0] = 255; import cv2
     png = cv2.imencode(".png", frame)[1].tobytes()
