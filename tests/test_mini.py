@@ -254,3 +254,14 @@ def test_importing_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 def test_the_datasheet_shows_these_files(): assert mini.statistics(DATA) in (DATA / "README.md").read_text()
+
+@pytest.mark.parametrize("name", DAYS)
+def test_subtitles_belong_to_this_video(name, bench):
+    "A track of an earlier rendering drifts; the goodbye of the last event is the easiest place to see it."
+    from reveal_kit.speech import read_track
+    path = DATA / "subtitles" / f"{name}.srt"
+    if not path.exists(): pytest.skip(f"{path.name} is not made yet")
+    last = bench[2][name]["events"][-1]
+    t = read_track(path)
+    assert "goodnight" in "".join(l.text for l in t.lines if l.span.middle >= last["start"]).lower().replace(" ", "")
+    assert last["start"] < t.lines[-1].span.end <= last["end"] + 1
