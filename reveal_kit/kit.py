@@ -28,8 +28,7 @@ def endpoints(
         if role not in p.roles and role != "default" or role == "default" and role not in p.roles: continue
         s = p.role(role)
         if not s.chats: continue
-        known = s.model in zoo.registry()
-        out[role] = Endpoint(model=s.model, base_url=s.base_url or UNSERVED, weights=zoo.weights(s.model) if known else "", temperature=s.temperature, max_tokens=s.max_tokens,
+        out[role] = Endpoint(model=s.model, base_url=s.base_url or UNSERVED, weights=zoo.weights(s.model), temperature=s.temperature, max_tokens=s.max_tokens,
                              context=s.context, vision=s.vision, extra=s.extra, timeout=s.timeout, limit=s.limit)
     return out
 
