@@ -101,7 +101,7 @@ def show_command(run: str, question: Annotated[Optional[str], typer.Option("--qu
     from reveal_kit.cli import show
     from reveal_kit.results import find
     r = find(run, runs_dir)
-    if question is None: return show(r.summary | {k: r.about[k] for k in ("settings", "conditions", "files", "made")}, as_json, run_text(r))
+    if question is None: return show(r.summary | dict(about={k: r.about[k] for k in ("settings", "conditions", "benchmark", "made")}), as_json, run_text(r))
     record = next((x for x in r.records() if x["id"] == question), None)
     if record is None: raise InputError(f"{r.folder}: question {question!r} {'was not asked yet' if question in r.questions else 'is not one of its questions'}")
     show(dict(record=record, trace=r.trace(question)), as_json, json.dumps(dict(record=record, trace=r.trace(question)), indent=1, ensure_ascii=False))

@@ -17,11 +17,11 @@ from .core import Answer, Evidence, InputError, Question, Span, Trace
 from .store import canonical
 
 # %% ../nbs/41a_records.ipynb #f254c226
-HOW = ("seconds", "replayed", "retried", "tries")
+HOW = ("seconds", "wall", "replayed", "retried", "tries")
 
 def steady(record: dict) -> dict:
     "The part of a record that does not depend on how often its run was interrupted."
-    return {k: v for k, v in record.items() if k not in HOW}
+    return {k: {u: n for u, n in v.items() if u.split("/")[0] not in HOW} if k == "usage" else v for k, v in record.items() if k not in HOW}
 
 # %% ../nbs/41a_records.ipynb #9ee08fe0
 def title(
@@ -40,7 +40,7 @@ def blank(
 ) -> dict:
     "The record of a question that nobody has answered: a prediction of None, which is not right."
     return dict(id=q.id, video=q.video, **head, prediction=None, text="", correct=None if gold.letter is None else False, error=None, type=gold.type, rounds=None, sufficient=None, rho=None, segments=0, evidence=[],
-                route=None, operations=[], memory=[], calls=0, prompt=0, cached=0, completion=0, problems=0, usage={}, replayed=0, retried=0, tries=0, seconds={})
+                route=None, operations=[], memory=[], calls=0, prompt=0, cached=0, completion=0, problems={}, usage={}, replayed=0, retried=0, tries=0, wall=0.0, seconds={})
 
 # %% ../nbs/41a_records.ipynb #68eae945
 def _last(t: Trace, kind: str) -> dict: return (t.of(kind) or [{}])[-1]
@@ -57,13 +57,13 @@ def filled(
         prediction=a.letter, text=a.text, correct=None if gold.letter is None else a.letter == gold.letter,
         rounds=end.get("rounds"), sufficient=end.get("sufficient"), rho=end.get("rho"), segments=end.get("segments", len(a.evidence)),
         evidence=[[e.id, e.span.start, e.span.end, e.round, e.source] for e in a.evidence],
-        route=_last(t, "route") or None, operations=[e.get("operation") or e.get("name") or "" for e in t.of("operation")])
+        route=_last(t, "route").get("pi"), operations=[e.get("operation", "") for e in t.of("operation")])
 
 def costed(record: dict, t: Trace, wall: float) -> dict:
-    "The record with the cost that a trace counted, whether the question was answered or failed."
-    usage = {k: v for k, v in sorted(t.usage.items()) if k.split("/")[0] not in ("replayed", "retried")}
-    return record | dict(calls=t.total("calls"), prompt=t.total("prompt"), cached=t.total("cached"), completion=t.total("completion"), problems=t.total("problem"), usage=usage,
-                         replayed=t.total("replayed"), retried=t.total("retried"), seconds={k: round(v, 4) for k, v in sorted(t.seconds.items())} | dict(question=round(wall, 4)))
+    "The record with the cost that a trace counted, and how long the whole question took."
+    return record | {k: t.total(k) for k in ("calls", "prompt", "cached", "completion", "replayed", "retried")} | dict(
+        problems={k.partition("/")[2]: n for k, n in sorted(t.usage.items()) if k.startswith("problem/")}, usage=dict(sorted(t.usage.items())),
+        wall=round(wall, 4), seconds={k: round(v, 4) for k, v in sorted(t.seconds.items())})
 
 # %% ../nbs/41a_records.ipynb #64cc6d23
 def as_answer(said, q: Question) -> Answer:
@@ -96,7 +96,7 @@ def ask(
         a = as_answer(agent.answer(q), q); r = costed(filled(r, q, a, gold), a.trace, time.perf_counter() - t0)
         canonical(r); return r, json.loads(canonical(dict(id=q.id, **a.trace.to_dict()))), None
     except (Exception, SystemExit) as e:
-        r = blank(q, gold, head) | dict(error=reason(e), seconds=dict(question=round(time.perf_counter() - t0, 4)))
+        r = blank(q, gold, head) | dict(error=reason(e), wall=round(time.perf_counter() - t0, 4))
         return r, dict(id=q.id, events=[], error=reason(e), where=where(e)), e
 
 # %% ../nbs/41a_records.ipynb #7d6c9ad9

@@ -4,12 +4,11 @@
 
 # %% auto #0
 __all__ = ['FORMAT', 'TRIES', 'Run', 'open_run', 'settled', 'lines', 'records', 'trace', 'summary', 'runs_home', 'runs', 'find',
-           'plain', 'differing', 'Comparison', 'mcnemar', 'compare', 'export']
+           'plain', 'differing', 'Comparison', 'compare', 'export']
 
 # %% ../nbs/41d_results.ipynb #d15e6f54
 import json
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from .benchmark_files import plain_id
 from .core import InputError, home, root, write_atomic
@@ -79,7 +78,7 @@ def summary(self: Run) -> dict:
     return dict(id=self.id, agent=self.settings["agent"], switches=self.settings["switches"], benchmark=self.settings["benchmark"], split=self.settings["split"], profile=self.settings["profile"]["name"],
                 questions=len(self.questions), done=len(rows), failed=len(self.failed), aside=len(self.aside), unparsed=sum(r["prediction"] is None and not r["error"] for r in scored),
                 n=m.n, accuracy=None if not m.n else m.value, se=None if m.se != m.se else m.se, calls=total("calls"), prompt=total("prompt"), cached=total("cached"), completion=total("completion"),
-                seconds=round(sum(r["seconds"].get("question", 0) for r in rows), 1))
+                seconds=round(sum(r.get("wall", 0) for r in rows), 1))
 
 def _repr_markdown_(self):
     s = self.summary; percent = lambda x: "–" if x is None else f"{100 * x:.1f}"
@@ -129,34 +128,19 @@ class Comparison:
     "Two runs, question by question."
     a: str
     b: str
-    n: int                       # questions that both settled and that have a known answer
-    both: int
-    only_a: int
-    only_b: int
-    neither: int
-    p: float                     # two-sided exact McNemar: how often chance alone splits the questions so unevenly
+    numbers: object              # `metrics.Comparison`: accuracies, difference, McNemar's exact test, bootstrap over videos
     differ: tuple[str, ...]      # settings in which the runs differ
-    gained: tuple[str, ...] = field(repr=False, default=()) # ids only b has right
-    lost: tuple[str, ...] = field(repr=False, default=())   # ids only a has right
-    @property
-    def difference(self) -> float: return (self.only_b - self.only_a) / self.n if self.n else 0.0
-    def __str__(self):
-        return f"{self.b} - {self.a}: {100 * self.difference:+.1f} points on {self.n} questions (both right {self.both}, only the first {self.only_a}, only the second {self.only_b}, neither {self.neither}; p = {self.p:.3g}); they differ in {', '.join(self.differ) or 'nothing'}"
+    lost: tuple[str, ...]        # questions that only a has right
+    gained: tuple[str, ...]      # questions that only b has right
+    def __str__(self): return f"a: {self.a}\nb: {self.b}\nthey differ in {', '.join(self.differ) or 'nothing'}\n{self.numbers}"
 
-def mcnemar(only_a: int, only_b: int) -> float:
-    "Two-sided exact p of a split at least this uneven when both sides are equally likely."
-    from math import comb
-    n, k = only_a + only_b, min(only_a, only_b)
-    return min(1.0, 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n)
-
-# %% ../nbs/41d_results.ipynb #e16e4f97
 def compare(a: Run, b: Run) -> Comparison:
     "`b` against `a` on the questions that both settled."
+    from reveal_kit import metrics
     if a.settings["questions"] != b.settings["questions"]: raise InputError(f"{a.id} and {b.id} were asked different questions ({a.settings['benchmark']} {a.settings['split']} and {b.settings['benchmark']} {b.settings['split']}): they cannot be compared")
-    x, y = ({r["id"]: bool(r["correct"]) for r in run.records() if settled(r) and r["correct"] is not None} for run in (a, b))
-    ids = [i for i in a.questions if i in x and i in y]; cells = Counter((x[i], y[i]) for i in ids)
-    lost, gained = (tuple(i for i in ids if (x[i], y[i]) == c) for c in ((True, False), (False, True)))
-    return Comparison(a.title, b.title, len(ids), cells[True, True], len(lost), len(gained), cells[False, False], mcnemar(len(lost), len(gained)), tuple(differing(a.settings, b.settings)), gained, lost)
+    x, y = ([r for r in run.records() if settled(r) and r["correct"] is not None] for run in (a, b)); right = [{r["id"]: r["correct"] for r in rows} for rows in (x, y)]
+    lost, gained = (tuple(i for i in a.questions if i in right[0] and i in right[1] and (right[0][i], right[1][i]) == c) for c in ((True, False), (False, True)))
+    return Comparison(a.title, b.title, metrics.compare(x, y), tuple(differing(a.settings, b.settings)), lost, gained)
 
 # %% ../nbs/41d_results.ipynb #85795e1b
 def export(run: Run, file: str | Path) -> Path:

@@ -54,7 +54,7 @@ def begin(spec: RunSpec, folder: Path) -> Run:
         for q in spec.questions: plain_id(q.id)
     except ValueError as e: raise InputError(f"{spec.bench.name}: {e}. Its trace could not be named.") from None
     about = run.about | dict(made=[*run.about["made"], now]) if run else dict(
-        format=FORMAT, id=spec.id, settings=spec.settings, questions=[q.id for q in spec.questions], conditions=conditions(spec), files=spec.bench.settings.get("files", {}), made=[now])
+        format=FORMAT, id=spec.id, settings=spec.settings, questions=[q.id for q in spec.questions], conditions=conditions(spec), benchmark=spec.bench.settings, made=[now])
     write_atomic(folder / "run.json", json.dumps(about, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
     return Run(folder)
 

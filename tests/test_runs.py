@@ -46,7 +46,7 @@ class Loud:
     def answer(self, q):
         t = Trace(); say = lambda text: self.chat.ask("answerer", [dict(role="user", content=f"{q}\n{text}")], question=q.id, trace=t).text
         said = say("Think.") + say("Answer.")
-        t.add("route", demand="localized"); t.add("operation", operation="retrieve"); t.add("end", rounds=2, sufficient=True, rho=0.75, segments=1)
+        t.add("route", pi="focused"); t.add("operation", operation="retrieve"); t.add("end", rounds=2, sufficient=True, rho=0.75, segments=1)
         return Answer(q.id, q.letters[len(said) % len(q.letters)], said, (Evidence("L1/0001", Span(1, 3), "a red door", "text", 1),), t)
 
 
@@ -117,7 +117,7 @@ def test_run_json_names_the_conditions(kit, tmp_path):
     run = go(bench(), tmp_path, Loud, kit=kit, limit=1); about = run.about
     assert about["conditions"]["engine"] == dict(default="openai") and about["conditions"]["sampling"]["default"]["temperature"] == 0.0
     assert {"frame_rate", "frame_cap", "pixels", "subtitles", "memory_rate"} <= set(about["conditions"]) and about["questions"] == [f"q{i:04d}" for i in range(6)]
-    assert about["settings"]["models"]["default"] == ["test-model", ""] and about["settings"]["prompts"] and about["made"][0]["packages"]["numpy"]
+    assert about["benchmark"] == {} and about["settings"]["models"]["default"] == ["test-model", ""] and about["settings"]["prompts"] and about["made"][0]["packages"]["numpy"]
     sees = specs.conditions(RunSpec("direct", bench(), profile(SimpleNamespace(url="http://127.0.0.1:1/v1"), vision=True), dict(frame_cap=32, width=320)))
     assert (sees["frame_cap"], sees["pixels"]) == (32, "320 wide")
 
@@ -132,8 +132,8 @@ def test_every_prompt_of_the_kit_is_found():
 def test_a_record_says_what_the_tables_need(kit, tmp_path):
     run = go(bench(2), tmp_path, Loud, kit=kit); r = run.records()[1]
     assert r["correct"] == (r["prediction"] == "B") and (r["id"], r["video"], r["benchmark"], r["split"], r["agent"], r["type"]) == ("q0001", "v1", "toy", "test", f"{__name__}:Loud", "Reading")
-    assert (r["rounds"], r["sufficient"], r["rho"], r["segments"], r["evidence"], r["operations"], r["route"]["demand"]) == (2, True, 0.75, 1, [["L1/0001", 1, 3, 1, "text"]], ["retrieve"], "localized")
-    assert (r["calls"], r["replayed"], r["retried"], r["error"], r["tries"]) == (2, 0, 0, None, 0) and r["prompt"] > 10 and r["completion"] > 0 and r["usage"]["calls/answerer"] == 2 and r["seconds"]["question"] > 0
+    assert (r["rounds"], r["sufficient"], r["rho"], r["segments"], r["evidence"], r["operations"], r["route"]) == (2, True, 0.75, 1, [["L1/0001", 1, 3, 1, "text"]], ["retrieve"], "focused")
+    assert (r["calls"], r["replayed"], r["retried"], r["error"], r["tries"]) == (2, 0, 0, None, 0) and r["prompt"] > 10 and r["completion"] > 0 and r["usage"]["calls/answerer"] == 2 and r["wall"] > 0
     t = run.trace("q0001"); assert [e["kind"] for e in t["events"]] == ["call", "call", "route", "operation", "end"]
     assert set(records.blank(bench().questions[0], Gold("A"), {})) <= set(r)
 
@@ -422,7 +422,7 @@ def test_a_video_that_cannot_be_read_costs_its_own_questions_only(kit, tmp_path,
 
 def test_compare_and_export(tmp_path, kit):
     b = bench(9); a, c = go(b, tmp_path), go(b, tmp_path, Loud, kit=kit); right = lambda run: {r["id"] for r in run.records() if r["correct"]}
-    cmp = compare(a, c); assert set(cmp.gained) == right(c) - right(a) and set(cmp.lost) == right(a) - right(c) and cmp.n == 9 and cmp.both + cmp.only_a == 3 and "agent" in cmp.differ
+    cmp = compare(a, c); assert set(cmp.gained) == right(c) - right(a) and set(cmp.lost) == right(a) - right(c) and cmp.numbers.a.n == 9 and cmp.numbers.both + cmp.numbers.only_a == 3 and "agent" in cmp.differ
     with pytest.raises(InputError, match="different questions"): compare(a, go(bench(4), tmp_path))
     for name in ("r.jsonl", "r.csv", "r.zip"):
         first = export(a, tmp_path / name).read_bytes(); assert export(a, tmp_path / name).read_bytes() == first
@@ -451,10 +451,10 @@ def test_commands(tmp_path, monkeypatch):
     def say(*args, code=0): r = CliRunner().invoke(app, [*map(str, args), "--runs", tmp_path / "runs"]); assert r.exit_code == code, r.output; return r.stdout
     n = len(load("mini").questions); a = json.loads(say("eval", "mine_too:Mine", "mini", "--switch", "last=true", "--json")); assert a["done"] == n and a["switches"] == dict(last=True)
     assert "error" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1) and "3 of" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1)
-    rows = json.loads(say("runs", "list", "--json")); assert [r["done"] for r in rows] == [3, n]
-    ids = [r["id"] for r in rows]; c = json.loads(say("runs", "compare", *ids, "--json")); assert c["n"] == 3
-    one = json.loads(say("runs", "show", ids[0][:8], "-q", load("mini").questions[0].id, "--json")); assert one["record"]["prediction"] == "A"
-    assert "mine_too:Mine (last=True) on mini test, mini" in say("runs", "show", ids[1]) and (say("runs", "export", ids[1], tmp_path / "x.csv"), (tmp_path / "x.csv").exists())[1]
+    rows = json.loads(say("runs", "list", "--json")); assert [r["done"] for r in rows] == [3, n]; ids = [r["id"] for r in rows][::-1]
+    c = json.loads(say("runs", "compare", *ids, "--json")); assert c["numbers"]["a"]["n"] == 3 and c["numbers"]["unpaired"] == [n - 3, 0] and c["differ"] == ["switches.last"]
+    one = json.loads(say("runs", "show", ids[1][:8], "-q", load("mini").questions[0].id, "--json")); assert one["record"]["prediction"] == "A"
+    assert "mine_too:Mine (last=True) on mini test, mini" in say("runs", "show", ids[0]) and (say("runs", "export", ids[0], tmp_path / "x.csv"), (tmp_path / "x.csv").exists())[1]
     assert isinstance(CliRunner().invoke(app, ["eval", "mine_too:Mine", "mini", "--switch", "oops", "--runs", str(tmp_path / "runs")]).exception, InputError)
 
 
