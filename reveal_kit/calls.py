@@ -10,7 +10,6 @@ __all__ = ['MODES', 'canonical', 'sound', 'slim', 'as_request', 'key_of', 'Call'
 import base64, binascii, dataclasses, gzip, hashlib, io, json, os, sqlite3, threading, time, zlib
 from collections import Counter
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from .core import InputError, write_atomic
@@ -182,23 +181,25 @@ class Rows:
 
     def run(self, sql: str, args=(), many: bool = False) -> list:
         "Rows of one statement; with `many`, one transaction over a list of arguments."
-        with self.lock, self._said():
+        with self.lock:
             db = self._writer()
-            if not many: return db.execute(sql, args).fetchall()
-            db.execute("BEGIN IMMEDIATE")
-            try: db.executemany(sql, args); db.execute("COMMIT"); return []
+            try:
+                if not many: return db.execute(sql, args).fetchall()
+                db.execute("BEGIN IMMEDIATE"); db.executemany(sql, args); db.execute("COMMIT"); return []
+            except sqlite3.Error as e: raise self._wrong(e) from None
             finally:
                 if db.in_transaction: db.execute("ROLLBACK")
 
     def get(self, key: str) -> Call | None:
         "The call of this key. With 64 threads at work, looking up behind the writer's lock would cost a tenth of the calls per second."
-        with self._said():
-            if not self.path: rows = self.run(_GET, (key,))
-            else:
-                if self._pid != os.getpid(): self._writer()
-                try: db = self._readers.pop()
-                except IndexError: db = _open(self.path)
-                rows = db.execute(_GET, (key,)).fetchall(); self._readers.append(db)
+        if not self.path: rows = self.run(_GET, (key,))
+        else:
+            if self._pid != os.getpid(): self._writer()
+            try: db = self._readers.pop()
+            except IndexError: db = _open(self.path)
+            try: rows = db.execute(_GET, (key,)).fetchall()
+            except sqlite3.Error as e: raise self._wrong(e) from None
+            self._readers.append(db)
         return _call(*rows[0]) if rows else None
 
     def put(self, call: Call, replace: bool = False) -> Call:
@@ -221,11 +222,7 @@ class Rows:
             if self._pid != os.getpid(): self._db, self._readers, self._pid = _open(self.path), [], os.getpid() # a child must not use its parent's connections
             return self._db
 
-    @contextmanager
-    def _said(self):
-        "SQLite's errors as ours."
-        try: yield
-        except sqlite3.Error as e: raise InputError(f"{self.path or 'the call log in memory'}: {e}. Free disk space, or close the program that holds the file.") from None
+    def _wrong(self, e: sqlite3.Error) -> InputError: return InputError(f"{self.path or 'the call log in memory'}: {e}. Free disk space, or close the program that holds the file.")
 
     def close(self):
         "Close the file; the next use opens it again. A log in memory stays."

@@ -175,7 +175,7 @@ class Wire:
         try:
             link.sock.settimeout(timeout); link.sock.sendall("\r\n".join(lines).encode("latin-1") + body) # one write: half the hand-overs between threads
             reply = http.client.HTTPResponse(_Timed(link.sock, end), method="POST"); reply.begin()
-            while piece := reply.read1(1 << 20):
+            while piece := reply.read1(1 << 16):
                 out += piece
                 if len(out) > most: raise http.client.HTTPException("too long")
             if reply.length: raise http.client.IncompleteRead(b"", reply.length)
@@ -270,7 +270,6 @@ class _Patience:
 
 def _send(wire: Wire, e: Endpoint, data: bytes, most: int, patience: _Patience, tries: list) -> Call: # appends to `tries` what each failed try was
     "Post until there is a completion or no hope; raises `_Failure`."
-    from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {e.api_key}"} if e.api_key else {})}
     def once() -> Call:
         t0 = time.perf_counter()
@@ -279,12 +278,18 @@ def _send(wire: Wire, e: Endpoint, data: bytes, most: int, patience: _Patience, 
         if status != 200: raise _refusal(status, head, raw, e.limit)
         return Call("", seconds=round(time.perf_counter() - t0, 4), **_completion(raw))
 
+    try: return once() # nearly always all there is to do
+    except _Failure as f: first = [f]
+    from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_exponential, wait_random
+    def twice() -> Call:
+        if first: raise first.pop()
+        return once()
     def again(f) -> bool: # each kind of failure is worth so many tries of its own
         if not isinstance(f, _Failure): return False
         tries.append(f.remedy); return tries.count(f.remedy) < f.tries and len(tries) < patience.tries
 
     slower = wait_exponential(multiplier=patience.pause, max=20) + wait_random(0, patience.pause); failed = lambda s: s.outcome.exception()
-    return Retrying(retry=retry_if_exception(again), wait=lambda s: max(failed(s).wait, failed(s).pace * slower(s)), stop=stop_before_delay(patience.total), reraise=True)(once)
+    return Retrying(retry=retry_if_exception(again), wait=lambda s: max(failed(s).wait, failed(s).pace * slower(s)), stop=stop_before_delay(patience.total), reraise=True)(twice)
 
 # %% ../nbs/03_chat.ipynb #aa9a5bfd
 def _error(f: _Failure, e: Endpoint, role: str, tries: int, seconds: float) -> ChatError:
