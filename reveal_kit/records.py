@@ -11,8 +11,6 @@ import errno, json, os, sqlite3, time, traceback
 from contextlib import contextmanager
 from pathlib import Path
 from .benchmark_files import Gold
-from .chat import ChatError
-from .calls import ReplayMiss
 from .core import Answer, Evidence, InputError, Question, Span, Trace
 from .store import canonical
 
@@ -108,6 +106,8 @@ def _chain(e):
 
 def fault(e: Exception) -> str: # one of the four above
     "Whose fault `e` is."
+    from reveal_kit.calls import ReplayMiss
+    from reveal_kit.chat import ChatError
     for x in _chain(e):
         if isinstance(x, OSError) and x.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS): return DISK
         if isinstance(x, sqlite3.Error) and getattr(x, "sqlite_errorname", "")[:11] in ("SQLITE_FULL", "SQLITE_IOER", "SQLITE_READ", "SQLITE_CANT"): return DISK

@@ -92,8 +92,8 @@ class Going:
         self.spec, self.run, self.file, self.todo, self.shelf, self.progress = spec, run, file, deque(todo), shelf, progress
         self.head = dict(benchmark=spec.bench.name, split=spec.bench.split, agent=spec.agent)
         self.lock, self.over, self.why, self.streak, self.begun = threading.Lock(), threading.Event(), None, [], time.monotonic()
-        old = [r for r in run.records() if settled(r)]; scored = [r for r in old if r["correct"] is not None]
-        self.tries = {r["id"]: 0 if settled(r) else r["tries"] for r in run.records()}
+        now = {q.id for q in self.todo}; old = [r for r in run.records() if settled(r) and r["id"] not in now]; scored = [r for r in old if r["correct"] is not None]
+        self.tries = {r["id"]: 0 if settled(r) else r.get("tries", 0) for r in run.records()}
         self.now = Progress(len(self.todo), done=len(old), right=sum(r["correct"] for r in scored), scored=len(scored))
     def stop(self, why: BaseException | None):
         if self.why is None: self.why = why

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROMPT_LENGTH', 'PACKAGES', 'imported', 'essence', 'source_of', 'code_of', 'prompts_in', 'prompts_of', 'RunSpec',
-           'models_of', 'settings_of', 'conditions', 'made_with']
+           'models_of', 'inputs_of', 'settings_of', 'conditions', 'made_with']
 
 # %% ../nbs/41b_specs.ipynb #dc01917d
 import inspect, json, re, subprocess, sys
@@ -15,7 +15,6 @@ import reveal_kit
 from .agents import load as load_agent
 from .benchmarks import Benchmark, load as load_benchmark
 from .core import InputError, root
-from .profiles import ENCODERS, ROLES, Profile
 from .records import title
 from .store import canonical, digest
 
@@ -96,14 +95,16 @@ class RunSpec:
     "One agent on one benchmark under one profile."
     agent: str                           # `retrieval`, or `my_module:MyAgent`
     benchmark: str | Benchmark = "mini"
-    profile: str | Path | Profile = "mini"
+    profile: str | Path | object = "mini" # a shipped name, a .toml file, or a `profiles.Profile`
     switches: dict = field(default_factory=dict) # of the agent: REVEAL's Table 2, VESTA's Table 5, or a constant of the paper
     split: str = "test"                  # read when `benchmark` is a name
     subset: tuple[str, ...] = ()         # ids of the questions; none: the whole split
     folder: str | Path | None = None     # with the benchmark's files; default: what the profile says
     levels: int | None = None            # of the memories; default: what the agent reads
     @cached_property
-    def prof(self) -> Profile: return self.profile if isinstance(self.profile, Profile) else Profile.load(self.profile)
+    def prof(self): # `profiles.Profile`
+        from reveal_kit.profiles import Profile
+        return self.profile if isinstance(self.profile, Profile) else Profile.load(self.profile)
     @cached_property
     def bench(self) -> Benchmark:
         if isinstance(self.benchmark, Benchmark): return self.benchmark
@@ -123,24 +124,37 @@ class RunSpec:
     def __repr__(self): return f"RunSpec({title(self.settings)}, {self.id})"
 
 # %% ../nbs/41b_specs.ipynb #d883b84d
-def models_of(p: Profile) -> dict[str, list]: # role or encoder -> [model, what identifies its weights]
-    "Who plays which role."
+def models_of(p) -> dict[str, list]: # role or encoder -> [model, what identifies its weights]
+    "Who plays which role in profile `p`."
+    from reveal_kit.profiles import ENCODERS, ROLES
     from reveal_kit import zoo
     named = {r: p.roles[r] for r in ("default", *ROLES) if r in p.roles} | {e: getattr(p, e) for e in ENCODERS if getattr(p, e).engine != "none"}
     return {k: [s.model or s.engine, zoo.weights(s.model) if s.model else ""] for k, s in named.items()}
 
+# %% ../nbs/41b_specs.ipynb #adff1e35
+def inputs_of(s: RunSpec, code: dict) -> dict[str, tuple[str, str]]: # setting -> (name, sha256)
+    "The files that switches name, and the rubric pool of an agent that has one."
+    named = {k: Path(v).expanduser() for k, v in s.switches.items() if isinstance(v, (str, Path)) and Path(v).suffix}
+    if "rubrics" in code:
+        p = Path(s.switches.get("rubrics", s.prof.reveal.rubrics)).expanduser()
+        named["rubrics"] = p if p.suffix or p.is_file() else _home() / "assets" / "rubrics" / f"{p.name}.yaml"
+    return {k: (p.name if k in s.switches and p.suffix else p.stem, digest(p.read_bytes())) for k, p in sorted(named.items()) if p.is_file()}
+
+# %% ../nbs/41b_specs.ipynb #1f76b504
 def settings_of(s: RunSpec) -> dict: # JSON values
     "What determines the records of `s`, and nothing else."
-    _, levels = load_agent(s.agent)
-    try: switches = json.loads(canonical(dict(sorted(s.switches.items()))))
+    (_, levels), code = load_agent(s.agent), code_of(s.agent)
+    inputs = inputs_of(s, code)
+    try: switches = json.loads(canonical({k: inputs[k][0] if k in inputs else v for k, v in sorted(s.switches.items())}))
     except (TypeError, ValueError) as e: raise InputError(f"a switch of {s.agent} is no JSON value ({e}). Give numbers, texts, true, false or lists.") from None
-    return dict(kind="run", kit=reveal_kit.__version__, agent=s.agent, switches=switches, levels=s.levels or levels, benchmark=s.bench.name, split=s.bench.split, subset=sorted(s.subset),
+    return dict(kind="run", kit=reveal_kit.__version__, agent=s.agent, switches=switches, inputs={k: h for k, (_, h) in inputs.items()}, levels=s.levels or levels, benchmark=s.bench.name, split=s.bench.split, subset=sorted(s.subset),
                 questions=s.bench.settings.get("questions") or digest([[q.id, q.video, q.text, q.options, q.until, s.bench.oracle[q.id].letter] for q in s.bench.questions]),
-                profile=s.prof.settings(), models=models_of(s.prof), prompts=prompts_of(s.agent), code=code_of(s.agent))
+                profile=s.prof.settings(), models=models_of(s.prof), prompts=prompts_of(s.agent), code=code)
 
 # %% ../nbs/41b_specs.ipynb #1b4ee7f0
 def conditions(s: RunSpec) -> dict:
     "Frames, subtitles, engines and sampling of a run."
+    from reveal_kit.profiles import ROLES
     p, get = s.prof, lambda k, d: s.switches.get(k, d)
     who = {r: p.role(r) for r in ("default", *ROLES) if r in p.roles and p.role(r).chats}
     sees = p.role("answerer").vision

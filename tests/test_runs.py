@@ -113,6 +113,14 @@ def test_the_same_id_in_another_process(tmp_path):
     assert ids == {RunSpec("reveal", switches=dict(verify=False, K=2)).id + "\n"}
 
 
+def test_a_file_that_a_switch_names_counts_by_its_content(tmp_path):
+    b = bench(); starter = specs._home() / "assets" / "rubrics" / "starter.yaml"; text = starter.read_text()
+    for d, t in (("a", text), ("b", text), ("c", text + "# more\n")): (tmp_path / d).mkdir(); (tmp_path / d / "mine.yaml").write_text(t)
+    one, same, other = (RunSpec("reveal", b, switches=dict(rubrics=str(tmp_path / d / "mine.yaml"))) for d in "abc")
+    assert one.id == same.id != other.id and str(tmp_path) not in json.dumps(one.settings) and "rubrics=mine.yaml" in repr(one)
+    assert RunSpec("reveal", b).settings["inputs"] == one.settings["inputs"]
+
+
 def test_run_json_names_the_conditions(kit, tmp_path):
     run = go(bench(), tmp_path, Loud, kit=kit, limit=1); about = run.about
     assert about["conditions"]["engine"] == dict(default="openai") and about["conditions"]["sampling"]["default"]["temperature"] == 0.0
