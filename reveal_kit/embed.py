@@ -242,6 +242,7 @@ def threshold_sweep(
 # %% ../nbs/04_embed.ipynb #4e1503ce
 class WordScenes:
     "Scene encoder of the mini profile: a text encoder over speech and screen text."
+    sees = False # no frames need to be fetched for it
     def __init__(self,
         text,  # a `TextEncoder`
     ):

@@ -121,6 +121,7 @@ class VestaSpec(Spec):
     inspect_frames: int = Field(150, ge=1, description="frames of a visual inspection at most (B.1)")
     clip_frames: int = Field(50, ge=1, description="frames of a clip analysis at most (B.1)")
     confident: float = Field(0.6, ge=0, le=1, description="below, the router keeps its prior (B.3 says insufficiently confident); open")
+    route_mode: Literal["hard", "soft"] = Field("hard", description="hard: the confidence that the router's model writes (B.3); soft: its token probabilities")
     ledger_chars: int = Field(3000, ge=600, description="characters of a ledger snapshot at most; open")
     @model_validator(mode="after")
     def _ordered(self):
