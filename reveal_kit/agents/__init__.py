@@ -32,7 +32,7 @@ def load(
     def make(kit, **switches):
         takes = made.from_kit if hasattr(made, "from_kit") else made
         give = dict(kit=kit) if "kit" in inspect.signature(takes).parameters else {}
-        known = set(inspect.signature(made).parameters) - {"self", "chat", "memory", "kit", "spec", "verifier", "senses"} | set(getattr(getattr(made, "spec", None), "model_fields", ()))
+        known = set(inspect.signature(made).parameters) - {"self", "chat", "memory", "kit", "spec", "verifier", "senses"} | set(getattr(type(getattr(made, "spec", None)), "model_fields", ()))
         if odd := sorted(set(switches) - known): raise InputError(f"agent {name!r} has no switch {odd[0]!r}; it has {', '.join(sorted(known)) or 'none'}")
         agent = takes(**give, **switches)
         if not callable(getattr(agent, "answer", None)): raise InputError(f"agent {name!r}: the class needs a method answer(question)")

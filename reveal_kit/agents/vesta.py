@@ -42,18 +42,18 @@ def decision(operations: tuple[str, ...]) -> type[BaseModel]:
     return create_model("Decision", action=(Literal[operations], ...), start=(Time, ...), end=(Time, ...), query=(str, Field(json_schema_extra=dict(maxLength=120))))
 
 # %% ../../nbs/agents/31_vesta.ipynb #162ec980
-ABOUT = dict(
-    retrieve="retrieve: search the whole video for scenes about `query`; they are only candidates until you inspect, hear or ask about them.",
-    inspect="inspect: look at the pictures from start to end.",
-    read="inspect: read what is written on the screen from start to end; nobody can see the pictures.",
-    speech="speech: hear what is said from start to end.",
-    clip="clip: have one precise question, `query`, answered about a short part from start to end.",
-    final="final: stop and answer.")
+ABOUT = {
+    "retrieve": "retrieve: search the whole video for scenes about `query`; they are only candidates until you inspect, hear or ask about them.",
+    "inspect": "inspect: look at the pictures from start to end.",
+    "read": "inspect: read what is written on the screen from start to end; nobody can see the pictures.",
+    "speech": "speech: hear what is said from start to end.",
+    "clip": "clip: have one precise question, `query`, answered about a short part from start to end.",
+    "final": "final: stop and answer."}
 
-GUIDE = dict(
-    focused="One moment or place is probably enough: look closely where it may be.",
-    recall="Several moments must be found: look at all of them, and keep apart what happens when.",
-    contrastive="Rival answers must be weighed: look for what speaks for and against each option.")
+GUIDE = {
+    "focused": "One moment or place is probably enough: look closely where it may be.",
+    "recall": "Several moments must be found: look at all of them, and keep apart what happens when.",
+    "contrastive": "Rival answers must be weighed: look for what speaks for and against each option."}
 
 DECIDE = """You collect evidence before the question is answered. The video runs from 0:00 to $end. $known
 Choose one operation:
@@ -99,9 +99,12 @@ class Search:
     step: int = 0                                # decisions so far
     wasted: int = 0                              # in a row
     last: str = ""                               # how the last decision went
+    def room(self, parts: int) -> int: # characters of each
+        "How much a prompt shows of an observation in so many parts."
+        return max(60, self.share//max(1, parts) - 70)
     def evidence(self) -> list[Evidence]:
         "The observations in order of arrival."
-        return [piece(e, max(60, self.share//len(es) - 70), aside) for es in self.entries for e, aside in es if e.perceptual]
+        return [piece(e, self.room(len(es)), aside) for es in self.entries for e, aside in es if e.perceptual]
 
 # %% ../../nbs/agents/31_vesta.ipynb #c71d97e7
 def admit(
@@ -131,7 +134,7 @@ def done_before(
     if o == "retrieve": return any(terms(m.query) == terms(query) for m in mine)
     if o == "clip" or o == "inspect" and sees: mine = [m for m in mine if terms(m.query) == terms(query)]
     if o == "inspect": mine = [m for m in mine if rate_for(m.span.length, most) >= rate_for(span.length, most)]
-    if o == "clip": mine = [m for m in mine if m.span.length <= span.length/0.9] # a closer look is another look
+    mine = [m for m in mine if m.span.length <= 2*span.length]
     return sum(overlap(s, span) for s in merge_spans(m.span for m in mine)) >= 0.9*span.length
 
 # %% ../../nbs/agents/31_vesta.ipynb #04ead74a
@@ -218,7 +221,8 @@ def act(self: Vesta, x: Search, d) -> tuple[str, str]: # what went wrong ("" whe
     new, es = admit(x, o)
     if d.action == "retrieve": got = f"retrieve proposed {new} new scenes" if new else "retrieve found no scene that was not proposed before"
     else: got = f"{d.action} of {span} " + (f"gave {', '.join(e.id for e in es)}" if es else "observed nothing")
-    return ("failed" if o.counts.get("nonsense") else ""), "; ".join(filter(None, [got, moved, o.note]))
+    cut = "shown shortened, a shorter interval shows more" if any(len(e.text) > x.room(len(es)) for e in es if e.perceptual) else ""
+    return ("failed" if o.counts.get("nonsense") else ""), "; ".join(filter(None, [got, moved, o.note, cut]))
 
 def turn(self: Vesta, x: Search) -> bool: # has it decided to answer?
     "One decision."
