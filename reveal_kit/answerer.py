@@ -9,7 +9,7 @@ __all__ = ['ANSWER_TASK', 'FREE_TASK', 'reply_schema', 'answer']
 from functools import lru_cache
 from typing import Literal
 from pydantic import BaseModel, Field, create_model
-from .chat import evidence_prompt
+from .chat import evidence_prompt, posed
 from .core import Evidence, Question, Trace
 
 # %% ../nbs/14_answerer.ipynb #26ba9728
@@ -36,7 +36,9 @@ def answer(
     order: str = "evidence",               # "video" when every question of a video is shown the same, see `chat.evidence_prompt`
 ) -> tuple[str | None, str]:               # letter or None, and the words
     "Ask the answerer role; returns the letter (None for a free answer or an unreadable reply) and the reply's words."
-    reply = chat.ask(role, evidence_prompt(q, evidence, ANSWER_TASK if q.options else FREE_TASK, images=images, order=order), schema=reply_schema(q.letters),
+    task = ANSWER_TASK if q.options else FREE_TASK
+    if evidence and order == "evidence": task = f"{posed(q)}\n\n{task}"       # see above: the question once more, after the evidence
+    reply = chat.ask(role, evidence_prompt(q, evidence, task, images=images, order=order), schema=reply_schema(q.letters),
                      question=q.id, max_tokens=16 if q.options else 200, trace=trace)
     said = reply.data.answer if reply.data else None
     if trace is not None: trace.add("answer", role=role, reply=said or reply.text[:600], problem=reply.problem, evidence=[e.id for e in evidence], images=len(images))

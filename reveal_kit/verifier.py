@@ -18,7 +18,7 @@ from statistics import fmean
 from string import Template
 from typing import Annotated
 from pydantic import BaseModel, Field, WithJsonSchema, create_model
-from .chat import evidence_prompt
+from .chat import evidence_prompt, posed
 from .core import Evidence, Question, Trace
 from .replies import Reply, expected_values, value_probabilities
 from .replies import SCORES as SPELLINGS
@@ -164,7 +164,9 @@ def _expect(s, i, what):
 # %% ../nbs/12_verifier.ipynb #c6f51986
 SCORES, WHOLE = (0.0, 0.5, 1.0), "ANSWER"
 
-VERIFY_TASK = """Is the evidence above enough to decide? Judge the evidence only; do not answer the question.
+VERIFY_TASK = """$question
+
+Is the evidence above enough to decide this question? Judge the evidence only; do not answer the question.
 For $each and every criterion write a score: 1, 0.5 or 0.
 $rubric
 Evidence that clearly rules an option out is as sufficient as evidence that confirms it.
@@ -180,7 +182,7 @@ def keys_of(question: Question) -> tuple[str, ...]:
 def verify_task(question: Question, criteria: tuple[Criterion, ...]) -> str:
     "The verifier's instruction for one question."
     shape = ", ".join(f'"{o}": {{' + ", ".join(f'"{c.name}": score' for c in criteria) + "}" for o in keys_of(question))
-    return Template(VERIFY_TASK).substitute(each="every option" if question.options else "the answer", rubric="\n".join(f"- {c}" for c in criteria), shape=shape)
+    return Template(VERIFY_TASK).substitute(question=posed(question), each="every option" if question.options else "the answer", rubric="\n".join(f"- {c}" for c in criteria), shape=shape)
 
 # %% ../nbs/12_verifier.ipynb #3264141f
 @lru_cache(maxsize=256)
