@@ -120,7 +120,7 @@ def test_only_what_ended_before_the_query_time_is_found(tmp_path, own_home, reci
 
 def test_the_paper_s_three_budgets_are_per_level(tmp_path, own_home, recipe):
     chat = N(ask=lambda role, messages, **kw: N(text=f"summary {len(messages[1]['content'])}"), endpoint=lambda role: N(model="m", weights="w"))
-    m = build(media.make(tmp_path / "a.mp4", seconds=30), replace(recipe, chat=chat, levels=3, group=2, longest=3.0, words=(10, 20)))
+    m = build(media.make(tmp_path / "a.mp4", seconds=30), replace(recipe, chat=chat, levels=3, group=2, fixed=3.0, words=(10, 20)))
     n = [len(m.level(i)) for i in (1, 2, 3)]
     assert n[0] == 10 and n[1] == 5 and n[2] == 3                                    # the last group has one entry and is kept
     found = m.search("q", k={1: 8, 2: 4, 3: 2})
