@@ -7,7 +7,7 @@ __all__ = ['LETTERS', 'clock', 'seconds', 'Span', 'overlap', 'merge_spans', 'Seg
            'Trace', 'Answer', 'root', 'home', 'write_atomic', 'InputError']
 
 # %% ../nbs/00_core.ipynb #ba9dff29
-import dataclasses, math, os, re, time
+import math, os, re, time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field

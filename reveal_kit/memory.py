@@ -4,13 +4,13 @@
 
 # %% auto #0
 __all__ = ['FRAME_SIDE', 'SCREEN_SIDE', 'Recipe', 'side', 'frames_stage', 'speech_settings', 'speech_stage', 'screen_settings',
-           'screen_stage', 'boundaries', 'keyframe', 'build', 'OfflineMemory', 'search', 'search_frames', 'frames']
+           'screen_stage', 'boundaries', 'keyframe', 'kept', 'build', 'OfflineMemory', 'search', 'search_frames',
+           'frames']
 
 # %% ../nbs/10_memory.ipynb #56f9624e
 import json, time
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from .core import Evidence, InputError, Segment, Span, clock
@@ -154,16 +154,20 @@ def keyframe(
     return int(idx[(vectors[idx] @ m).argmax()])
 
 # %% ../nbs/10_memory.ipynb #9071198b
+def kept(reply) -> list[str]: # narrative, and what was wrong with the reply or ""
+    "A model's narrative as a piece of a stage: an empty one says that it is empty, and is counted with those that were cut."
+    text = reply.text.strip()
+    return [text or "The model described nothing here.", reply.problem if text else "the reply is empty"]
+
 def _captions(video, spans, lines, r, s, progress): # L1 by the captioner role, one piece per segment
     parts, said = Parts(s, "captions.jsonl"), spoken_by_span(lines, spans)
     for i, (span, words) in enumerate(zip(spans, said)):
         if i not in parts:
             n = min(r.frames_per_caption, max(1, round(span.length * r.rate)))
             _, frames = video.clip(span, n)
-            reply = r.chat.ask("captioner", caption_messages([jpeg(f, width=r.caption_width) for f in frames], span, " ".join(words)))
-            parts.add(i, reply.text.strip())
+            parts.add(i, kept(r.chat.ask("captioner", caption_messages([jpeg(f, width=r.caption_width) for f in frames], span, " ".join(words)))))
         if progress: progress("captions", i + 1, len(spans))
-    return [Segment(f"L1/{i:04d}", 1, sp, parts.done[i] or "No description.", " ".join(w)) for i, (sp, w) in enumerate(zip(spans, said))], parts
+    return [Segment(f"L1/{i:04d}", 1, sp, parts.done[i][0], " ".join(w)) for i, (sp, w) in enumerate(zip(spans, said))], parts
 
 # %% ../nbs/10_memory.ipynb #0d32318b
 def _summaries(below, level, r, s, progress): # segments of `level` from those of the level below
@@ -171,14 +175,14 @@ def _summaries(below, level, r, s, progress): # segments of `level` from those o
     for i, items in enumerate(groups):
         if i not in parts:
             words = r.words[level - 2]
-            parts.add(i, r.chat.ask("summarizer", summary_messages(items, level, words), max_tokens=3 * words).text.strip())
+            parts.add(i, kept(r.chat.ask("summarizer", summary_messages(items, level, words), max_tokens=3 * words)))
         if progress: progress(f"L{level}", i + 1, len(groups))
-    return [Segment(f"L{level}/{i:04d}", level, Span(g[0].span.start, g[-1].span.end), parts.done[i] or "No summary.") for i, g in enumerate(groups)], parts
+    return [Segment(f"L{level}/{i:04d}", level, Span(g[0].span.start, g[-1].span.end), parts.done[i][0]) for i, g in enumerate(groups)], parts
 
 # %% ../nbs/10_memory.ipynb #5a9476a4
 def _settings(video, r, subtitles=None): # what determines a memory, JSON values only; known before any work
     model = lambda role: (r.chat.endpoint(role).model, r.chat.endpoint(role).weights) if r.chat else None
-    own = dict(version=2, captioner=r.captioner, rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, fixed=r.fixed, levels=r.levels)
+    own = dict(version=3, captioner=r.captioner, rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, fixed=r.fixed, levels=r.levels)
     if r.captioner == "model": own |= dict(caption_model=model("captioner"), frames_per_caption=r.frames_per_caption, caption_width=r.caption_width, caption_prompt=digest(repr(caption_messages([], Span(0, 1)))))
     else: own |= dict(screen=screen_settings(r) if r.reader else None)
     if r.levels > 1: own |= dict(summarizer=model("summarizer"), group=r.group, words=list(r.words), summary_prompt=digest(repr([summary_messages([], l, 0) for l in (2, 3)])))
@@ -224,7 +228,8 @@ def _compose(video, r, track, f, shown, n_read, s, progress, lap):
     keys = [keyframe(times, vectors, sp) for sp in spans]
     blank = np.zeros(r.frame_encoder.dim, np.float32)                # a segment without a usable frame matches nothing
     s.write("keyframes.npy", np.stack([blank if k is None else vectors[k] for k in keys]))
-    s.write("counts.json", dict(frames=f.read("counts.json"), segments_without_frame=sum(k is None for k in keys), frames_read=n_read, screen_lines=len(shown),
+    odd = Counter(f"{p.name.split('.')[0]}: {why}" for p in pending for _, why in p.done.values() if why)
+    s.write("counts.json", dict(model_problems=dict(sorted(odd.items())), frames=f.read("counts.json"), segments_without_frame=sum(k is None for k in keys), frames_read=n_read, screen_lines=len(shown),
                                 spoken_lines=len(track.lines), speech_problems=dict(sorted(track.problems.items())), damaged=video.damage))
     s.write("segments.jsonl", [_row(g, None if g.level > 1 or keys[i] is None else float(times[keys[i]])) for i, g in enumerate(segs)])
     s.write("vectors.npy", r.text_encoder.encode([g.text for g in segs]))

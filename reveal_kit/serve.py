@@ -7,7 +7,7 @@ __all__ = ['IMAGES', 'cores', 'Engine', 'Server', 'plan', 'serve']
 
 # %% ../nbs/05a_serve.ipynb #9e4e9af9
 import contextlib, ctypes, fcntl, http.client, json, os, secrets, select, shlex, signal, socket, subprocess, sys, tempfile, threading, time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 

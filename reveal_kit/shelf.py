@@ -9,7 +9,6 @@ __all__ = ['AHEAD', 'BUILT', 'Shelf', 'keys', 'turn', 'close']
 import threading
 from concurrent.futures import Future
 from functools import partial
-from .core import InputError
 
 # %% ../nbs/41c_shelf.ipynb #1d4ae5e2
 AHEAD = 2                     # videos: what is built waits in memory

@@ -7,10 +7,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from reveal_kit.benchmark_files import Folder, Gold, plain_id, split_options
+from reveal_kit.benchmark_files import Gold, plain_id, split_options
 from reveal_kit.benchmarks import BENCHMARKS, Benchmark, check, load
 from reveal_kit.core import InputError, Question, Span
-from reveal_kit.egolife import clips, moment, query_time, target_spans, transcript
+from reveal_kit.egolife import clips, query_time, target_spans
 
 FIX = Path(__file__).resolve().parent / "fixtures" / "benchmarks"
 

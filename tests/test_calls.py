@@ -1,7 +1,16 @@
 "The call log: keys, misses, concurrency, export; whatever can go wrong with the file."
-import gzip, hashlib, json, multiprocessing as mp, os, random, signal, sqlite3, subprocess, sys, threading, time
+import gzip
+import hashlib
+import multiprocessing as mp
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 from reveal_kit import calls as C

@@ -1,14 +1,22 @@
 "The chat client against a scripted server: what is sent, what is retried, what each failure says, how fast it is."
-import base64, json, logging, os, re, socket, subprocess, sys, threading, time, unicodedata
+import json
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import unicodedata
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Literal
 import numpy as np, pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from pydantic import BaseModel
 from chat_server import ChatServer, Say, letters, shared, spawn
 from reveal_kit.calls import CallLog, ReplayMiss
-from reveal_kit.chat import SYSTEM, Chat, ChatError, ContextError, Endpoint, Wire, evidence_prompt, image_part, neutral, quote
+from reveal_kit.chat import SYSTEM, Chat, ChatError, ContextError, Endpoint, evidence_prompt, image_part, neutral, quote
 from reveal_kit.core import Evidence, InputError, Question, Span, Trace
 
 KEY = "sk-very-secret-0123456789"

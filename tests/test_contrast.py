@@ -11,9 +11,9 @@ from hypothesis import given, settings, strategies as st
 from reveal_kit.contrast import FILTERS, Example, Funnel, Labels, Pair, candidates, contrast, gold_text, label, label_schema, read_labels, same, training
 from reveal_kit.core import Evidence, InputError, Question, Segment, Span
 from reveal_kit.refine import (Operation, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
-                               validate, work)
+                               validate)
 from reveal_kit.replies import Reply, parse_reply, schema_of
-from reveal_kit.rubrics import KINDS, Criterion, RubricPool, load_pool, parse_pool
+from reveal_kit.rubrics import Criterion, RubricPool, load_pool, parse_pool
 from reveal_kit.verifier import verdict
 
 PROPS = settings(max_examples=60, deadline=None)

@@ -2,7 +2,6 @@
 All but the server's tests need the `paper` extra and are skipped without it."""
 import json, random, threading, time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 import numpy as np, pytest
 from reveal_kit.core import InputError, home
 from reveal_kit.embed import FrameEncoder, SceneEncoder, SceneView, TextEncoder, unit

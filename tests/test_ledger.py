@@ -8,7 +8,7 @@ from reveal_kit.ledger import OPERATIONS, PERCEPTUAL, Ledger, coverage, interval
 from reveal_kit.relations import alike, bounds, changes, conflicts, events, facts, mentions, read_number, readings, support, terms
 from reveal_kit.policies import Reference
 from reveal_kit.router import Accounting
-from reveal_kit.snapshot import FIRST, LEAST, LIMIT, bar, compact, crowded, gaps, lanes
+from reveal_kit.snapshot import FIRST, LEAST, bar, compact, crowded, gaps, lanes
 
 quick = settings(max_examples=70, deadline=None) # a busy machine is no failure
 D, OPTS = 60, ("at the market", "at the harbour", "at the mill")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from reveal_kit.core import InputError, Span
-from reveal_kit.memory import Recipe, boundaries, build, keyframe
-from reveal_kit.narrate import batches, spoken_by_span, written_by_span
-from reveal_kit.segments import cover, cut_long, group
+from reveal_kit.memory import Recipe, boundaries, build
+from reveal_kit.narrate import batches, spoken_by_span
+from reveal_kit.segments import cut_long, group
 from tests import media
 
 unit = lambda v: v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-9)
@@ -119,7 +119,7 @@ def test_only_what_ended_before_the_query_time_is_found(tmp_path, own_home, reci
 
 
 def test_the_paper_s_three_budgets_are_per_level(tmp_path, own_home, recipe):
-    chat = N(ask=lambda role, messages, **kw: N(text=f"summary {len(messages[1]['content'])}"), endpoint=lambda role: N(model="m", weights="w"))
+    chat = N(ask=lambda role, messages, **kw: N(text=f"summary {len(messages[1]['content'])}", problem=""), endpoint=lambda role: N(model="m", weights="w"))
     m = build(media.make(tmp_path / "a.mp4", seconds=30), replace(recipe, chat=chat, levels=3, group=2, fixed=3.0, words=(10, 20)))
     n = [len(m.level(i)) for i in (1, 2, 3)]
     assert n[0] == 10 and n[1] == 5 and n[2] == 3                                    # the last group has one entry and is kept
@@ -139,7 +139,7 @@ BUILD = textwrap.dedent("""
     class Reader(screen.Reader):
         settings = dict(engine="block reader")
         def lines(self, frame): time.sleep(0.05); return [f"level {int(frame.mean())}"]
-    chat = N(ask=slow(lambda role, messages, **kw: N(text=f"summary of {len(messages[1]['content'])} characters")), endpoint=lambda role: N(model="m", weights="w"))
+    chat = N(ask=slow(lambda role, messages, **kw: N(text=f"summary of {len(messages[1]['content'])} characters", problem="")), endpoint=lambda role: N(model="m", weights="w"))
     memory.WINDOW = 5.0
     r = memory.Recipe(MiniLM(zoo.folder("minilm-int8")), Descriptor(), reader=Reader(), chat=chat, levels=3, longest=2.0, group=3)
     memory.build(sys.argv[1], r)
@@ -162,3 +162,11 @@ def test_killed_builds_give_the_bytes_of_an_undisturbed_one(tmp_path, own_home, 
     files = lambda d: {str(p.relative_to(d)): p.read_bytes() for p in d.rglob("*") if p.is_file() and ".locks" not in p.parts and "models" not in p.parts}
     whole, torn = files(tmp_path / "whole"), files(tmp_path / "torn")
     assert len(whole) > 8 and whole == torn
+
+
+def test_an_empty_or_cut_summary_is_counted_and_says_so(tmp_path, own_home, recipe):
+    replies = iter([N(text="", problem="the reply is empty"), N(text="A ferry lea", problem="the reply was cut at its token limit"), N(text="Fine.", problem=""), N(text="All of it.", problem=""), N(text="Whole.", problem="")])
+    chat = N(ask=lambda role, messages, **kw: next(replies), endpoint=lambda role: N(model="m", weights="w"))
+    m = build(media.make(tmp_path / "a.mp4", seconds=18), replace(recipe, chat=chat, levels=2, group=2, fixed=3.0))
+    assert [g.text for g in m.level(2)] == ["The model described nothing here.", "A ferry lea", "Fine."]
+    assert m.counts["model_problems"] == {"L2: the reply is empty": 1, "L2: the reply was cut at its token limit": 1}

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from reveal_kit.benchmark_files import Gold
 from reveal_kit.benchmarks import load
 from reveal_kit.core import InputError, Question, Span
-from reveal_kit.extraction import OFFICIAL, extract
+from reveal_kit.extraction import extract
 from reveal_kit.groups import by_head, group_score, group_table, score_groups
 from reveal_kit.grounding import by_verdict, chance, discrimination, evidence_spans, grounded, oracle_recovery, recall, touched
 from reveal_kit.metrics import accuracy, by, by_duration, by_role, compare, cost, frame, known, mcnemar, mean, phases, rescored, scored, spread, unasked

@@ -7,14 +7,14 @@ from reveal_kit import operations
 from reveal_kit.calls import CallLog
 from reveal_kit.chat import Chat, ChatError, Endpoint
 from reveal_kit.core import InputError, Question, Span, Trace, overlap
-from reveal_kit.operations import (BLIND, DENSE, GLANCE, LEAST, PARTS, Note, Senses, few, glance, inspect, analyse, judgement, listen, look_up, noted, paragraphs, perform, place, rate_for, read_parts, stretches, tiled, told, understood)
+from reveal_kit.operations import (BLIND, DENSE, LEAST, PARTS, Note, Senses, few, glance, inspect, analyse, judgement, listen, look_up, noted, paragraphs, perform, place, rate_for, read_parts, stretches, understood)
 from reveal_kit.profiles import VestaSpec
 from reveal_kit.replies import schema_of
 from reveal_kit.screen import Written
 from reveal_kit.subtitles import Line, Track
 from reveal_kit.video import Video
 from tests.chat_server import ChatServer, Say
-from tests.media import make, number, picture
+from tests.media import make, number
 
 quick = settings(max_examples=150, deadline=None)
 Q = Question("q1", "v", "How many crates come in?", ("four", "six", "nine"))

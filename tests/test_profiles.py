@@ -1,8 +1,12 @@
 "Profiles: what is shipped, what a user's file may say, and what a wrong one gets."
-import json, re, subprocess, sys, time, tomllib
+import json
+import re
+import subprocess
+import sys
+import tomllib
 import pytest
 from reveal_kit.core import InputError, root
-from reveal_kit.profiles import ENCODERS, ROLES, Encoder, Profile, RevealSpec, Role, Spec, VestaSpec, names
+from reveal_kit.profiles import ENCODERS, ROLES, Encoder, Profile, RevealSpec, Role, VestaSpec, names
 
 def write(tmp_path, text): p = tmp_path / "own.toml"; p.write_text(text, encoding="utf-8"); return p
 

@@ -2,10 +2,10 @@
 import json, math, random
 from typing import Literal, Optional
 import pytest
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from pydantic import BaseModel, Field, RootModel, create_model
-from chat_server import from_schema, logprob_json, split_tokens, with_logprobs
-from reveal_kit.replies import SCORES, Reply, expected_values, letter_probabilities, number_at, parse_reply, read_json, read_tokens, schema_of, value_probabilities, value_span
+from chat_server import from_schema, split_tokens
+from reveal_kit.replies import SCORES, Reply, expected_values, letter_probabilities, number_at, parse_reply, read_tokens, schema_of, value_probabilities, value_span
 
 class Letter(BaseModel):
     "An answer."

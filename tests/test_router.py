@@ -7,7 +7,7 @@ from hypothesis import given, settings, strategies as st
 from reveal_kit.calls import CallLog, ReplayMiss
 from reveal_kit.chat import Chat, Endpoint
 from reveal_kit.core import InputError, Question, Trace
-from reveal_kit.router import (CUES, DEMANDS, OPTIONS, ROUTE, TABLE9, Accounting, Cue, Estimate, bare, cue_table, estimate, merge, prior, project, route, softened)
+from reveal_kit.router import (CUES, DEMANDS, OPTIONS, ROUTE, TABLE9, Accounting, Estimate, bare, cue_table, estimate, merge, prior, project, route)
 from tests.chat_server import ChatServer, Say
 
 say = lambda demand, confidence=.9: json.dumps(dict(demand=demand, confidence=confidence))

@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from reveal_kit.core import InputError, Span
 from reveal_kit import speech
-from reveal_kit.speech import RATE, Sound, Whisper, glue, join_tracks, normal_words, pieces, quietest, unloop, windows, words_error_rate
-from reveal_kit.subtitles import Line, Track, Word, decode, from_json, join_text, read_track, shift, tidy, to_json, to_lines, to_srt
+from reveal_kit.speech import RATE, Sound, Whisper, glue, join_tracks, normal_words, quietest, unloop, windows, words_error_rate
+from reveal_kit.subtitles import Line, Track, Word, from_json, join_text, read_track, tidy, to_json, to_lines, to_srt
 
 DATA = Path(__file__).parent / "data"
 got = lambda track: [(l.span.start, l.span.end, l.text) for l in track]

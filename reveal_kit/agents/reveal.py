@@ -6,13 +6,13 @@
 __all__ = ['calls_for', 'rerank_scores', 'gather', 'answer_times', 'Reveal', 'answer_question', 'story']
 
 # %% ../../nbs/agents/30_reveal.ipynb #0b9ceabb
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Callable
 import numpy as np
 from .direct import evenly
 from .retrieval import query_of
-from ..answerer import answer
-from ..core import Answer, Evidence, Question, Span, Trace, merge_spans, overlap
+from ..answerer import answer, framed
+from ..core import Answer, Evidence, Question, Span, Trace, merge_spans
 from ..memory import OfflineMemory
 from ..online import UNIFORM, OnlineMemory, PlannerView
 from ..planner import TEXT, Plan, decompose, repair, uniform_unvisited
@@ -150,7 +150,7 @@ def story(
     a: Answer,
 ) -> str: # Markdown
     "The trace of `a` as a person would tell it."
-    out = [f"**{q.text}**", *(f"({l}) {o}  " for l, o in zip(q.letters, q.options)), ""]
+    out = []
     for e in a.trace.events:
         k = e["kind"]
         if k == "select": out.append(f"*Criteria:* {', '.join(e['criteria'])}\n")
@@ -159,7 +159,4 @@ def story(
             out.append(f"→ {len(e.get('admitted', e.get('found', [])))} new pieces")
         elif k == "verify":
             out.append(f"→ ρ = {e['rho']:.2f}, **{'sufficient' if e['sufficient'] else 'insufficient'}** (" + ", ".join(f"{o} {r:.2f}" for o, r in e["by_option"].items()) + ")" + ("" if e["sufficient"] else f"; missing: {e['analysis']}") + "\n")
-        elif k == "answer": out.append(f"**Answer:** {e['reply']}" + (f" ({e['problem']})" if e.get("problem") else ""))
-    u = a.trace
-    out.append(f"\n{u.total('calls')} calls, {u.total('prompt'):,} prompt tokens ({u.total('cached'):,} from cache), {u.total('completion'):,} written")
-    return "\n".join(out)
+    return framed(q, a, out)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from string import Template
 from typing import Callable, Literal
 from pydantic import BaseModel, Field, create_model
-from ..answerer import answer
+from ..answerer import answer, framed
 from ..chat import ContextError, evidence_prompt, neutral, quote
 from ..core import Answer, Evidence, InputError, Question, Span, Trace, clock, merge_spans, overlap
 from ..ledger import OPERATIONS, Entry, Ledger, verification
@@ -284,7 +284,7 @@ def story(
     a: Answer,
 ) -> str: # Markdown
     "The trace of `a` as a person would tell it."
-    out = [f"**{q.text}**", *(f"({l}) {o}  " for l, o in zip(q.letters, q.options)), ""]
+    out = []
     for e in a.trace.events:
         k = e["kind"]
         if k == "route": out.append(f"*Route:* **{e['pi']}**, {e['reason']}\n")
@@ -292,7 +292,5 @@ def story(
             got = [f"{p['text'][:160]}" for p in e["parts"]] or [f"{r['id']} ({clock(r['span']['start'])}-{clock(r['span']['end'])}, {r['score']:.2f})" for r in e["refs"]]
             out += [f"**{e['step']}. {e['operation']}** {clock(e['span']['start'])}-{clock(e['span']['end'])}" + (f" “{e['query'][:120]}”" if e["query"] else ""), *(f"- {g}" for g in got), ""]
         elif k == "decision" and e["problem"]: out.append(f"**{e['step']}. {e['problem']}:** {e['said']}\n")
-        elif k == "answer": out.append(f"**Answer:** {e['reply']}" + (f" ({e['problem']})" if e.get("problem") else ""))
-    u, end = a.trace, a.trace.of("end")[-1]
-    out.append(f"\n{end['rounds']} decisions ({end['ended']}), {end['frames']} frames, {u.total('calls')} calls, {u.total('prompt'):,} prompt tokens ({u.total('cached'):,} from cache), {u.total('completion'):,} written")
-    return "\n".join(out)
+    end = a.trace.of("end")[-1]
+    return framed(q, a, [*out, f"{end['rounds']} decisions ({end['ended']}), {end['frames']} frames"])
