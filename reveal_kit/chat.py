@@ -76,11 +76,13 @@ def evidence_prompt(
     task: str,                    # what this role is to do; quote what comes from the video
     images: Sequence = (),        # frames, JPEG or PNG bytes, or data URLs; after the evidence, before the task
     order: str = "evidence",      # "video": evidence before the question, for agents that show every question the same evidence; "task": the task first, only to measure what the shared prefix saves
+    rules: str = "",              # what stays the same over many calls of one agent: between question and evidence, so that it is read once
 ) -> list[dict]: # OpenAI messages
     "The messages of one call: everything that roles share first, the task last."
     ask = posed(question)
     seen = "".join(_piece(e.id, e.span, e.text) for e in evidence)
     shown = f"Evidence:{seen}\n\n" if seen else ""
+    ask += f"\n\n{rules}" if rules else ""
     first, last = (shown, f"{ask}\n\n") if order == "video" else (f"{ask}\n\n{shown}", "")
     system = f"{SYSTEM}\n\n{task}" if order == "task" else SYSTEM
     content = [dict(type="text", text=first), *map(image_part, images), dict(type="text", text=last + ("Do your task." if order == "task" else task))]

@@ -5,11 +5,11 @@
 # %% auto #0
 __all__ = ['app', 'models', 'memories', 'minis', 'Json', 'ProfileName', 'Subtitles', 'Levels', 'benches', 'plain', 'table',
            'show', 'bars', 'main', 'fail', 'models_list', 'models_pull', 'models_verify', 'profiles', 'kit_for',
-           'memory_build', 'memory_show', 'evidence_row', 'answer_row', 'answer_text', 'ask', 'reproduce',
-           'mini_transcribe', 'benchmark_check']
+           'memory_build', 'memory_show', 'evidence_row', 'answer_row', 'answer_text', 'ask', 'listing_text', 'setting',
+           'reproduce', 'mini_transcribe', 'benchmark_check']
 
 # %% ../nbs/44_cli.ipynb #fdafc58f
-import dataclasses, json, os, sys
+import dataclasses, json, os, sys, time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Optional
@@ -185,23 +185,54 @@ def ask(video: Path, question: str, option: Annotated[Optional[list[str]], typer
     show(r, as_json, answer_text(q, r))
 
 # %% ../nbs/44_cli.ipynb #0c94c916
+def listing_text(d: dict) -> str:
+    "`costs.listing` for a person."
+    size = lambda n: None if n is None else f"{n / 1e6:,.1f} M" if n >= 1e6 else f"{n:,}"
+    row = lambda r: {"run": r["run"], "on": r["on"], "questions": r["questions"], "settled": r["settled"], "recorded": f"<= {r['recorded']}", "left": r["left"], "calls": r["calls"], "tokens": size(r["tokens"]), "hours": r["hours"], "estimate from": r["by"]}
+    part = lambda a: f"{a['artefact']}: {a['about']}\n" + "".join(f"    {l}\n" for l in [*(table([row(r) for r in a["runs"]]).splitlines() if a["runs"] else []), *([f"({a['note']})"] if a["note"] else [])])
+    t, silent = d["total"], sum(not a["runs"] and a["note"] != "it needs no run" for a in d["artefacts"])
+    return "\n".join([*map(part, d["artefacts"]), f"All runs, each once: {t['settled']:,} of {t['questions']:,} questions settled; the rest takes about {t['calls']:,} calls, {size(t['tokens'])} tokens, {t['hours']:,.1f} hours at {d['rate']:,.0f} tokens a second ({d['by']})." + (f" {silent} artefacts are not counted." if silent else ""),
+                      "Recorded questions are settled by a replay without a model. Building the memories of new videos comes on top."])
+
+def setting(text: str) -> tuple[str, object]:
+    "`name=value` as given to `--set`; the value is JSON, or else a text."
+    name, eq, value = text.partition("=")
+    if not eq: raise InputError(f"--set {text}: write name=value, for instance --set videos='[\"day4\"]'")
+    try: return name, json.loads(value)
+    except ValueError: return name, value
+
+# %% ../nbs/44_cli.ipynb #e26c688e
 @app.command()
 def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Artefacts; default: all.")] = None, profile: ProfileName = "mini",
-              live: Annotated[bool, typer.Option("--live", help="Ask the models again instead of replaying.")] = False,
+              fill: Annotated[bool, typer.Option("--fill", help="Replay what is recorded and ask the models the rest; the default where nothing is recorded.")] = False,
+              live: Annotated[bool, typer.Option("--live", help="Ask the models everything again.")] = False,
               limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="Questions per run at most.")] = None,
-              listing: Annotated[bool, typer.Option("--list", help="Only say what there is.")] = False,
+              jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Notebooks at once.")] = 1,
+              given: Annotated[Optional[list[str]], typer.Option("--set", help="A notebook's parameter, name=value; repeat.")] = None,
+              list_: Annotated[bool, typer.Option("--list", help="Only say what there is, what it needs and what the rest would take.")] = False,
+              rate: Annotated[Optional[float], typer.Option("--rate", min=1, help="For --list: tokens a second; default: as recorded, or REVEAL's on one GPU.")] = None,
               out: Annotated[Optional[Path], typer.Option("--out", help="Folder for the figures; default: figures/PROFILE.")] = None, as_json: Json = False):
     "Run the artefact notebooks: every table and figure of a profile, computed from records."
     from reveal_kit.core import home, root
+    from reveal_kit.costs import listing
+    from reveal_kit.index import write_index
     from reveal_kit.profiles import Profile
-    from reveal_kit.reproduce import choose, run_all
-    p, chosen = Profile.load(profile), choose(artefact or [])
-    if listing: return show([dict(artefact=a.name, about=a.about) for a in chosen], as_json)
-    params = dict(profile=profile, out_dir=str((out or root() / "figures" / p.name).absolute())) | (dict(limit=limit) if limit else {}) | (dict(mode="live") if live else {})
-    with bars() as progress: done = run_all(chosen, params, home() / "executed" / p.name, progress)
-    rows = [dict(artefact=o.name, ok=o.ok, seconds=o.seconds, error=o.error) for o in done]
+    from reveal_kit.reproduce import choose, common, for_each, run_all, serves
+    if fill and live: raise typer.BadParameter("--fill keeps what is recorded, --live asks it again: give one of them")
+    p, chosen, folder = Profile.load(profile), choose(artefact or []), (out or root() / "figures" / Profile.load(profile).name).absolute()
+    shared = common(p, str(Path(profile).absolute()) if profile.endswith(".toml") else profile, folder, "live" if live else "auto" if fill else "")
+    if live: shared["runs_dir"] = str(home() / "live" / time.strftime("%Y%m%d-%H%M%S")) # what is settled in `runs/` would not be asked again
+    params = for_each(chosen, shared, dict(map(setting, given or [])) | (dict(limit=limit) if limit else {}))
+    if list_:
+        told = listing(chosen, params, p, rate)
+        return show(told, as_json, listing_text(told))
+    if jobs > 1 and (mine := serves(p)) and any(x.get("mode", "replay") != "replay" for x in params):
+        raise InputError(f"--jobs {jobs}: each notebook would start its own {mine[0]}, on the same machine. Serve it once and name its address as base_url in a profile of yours, or leave --jobs out, or replay only (--set mode=replay).")
+    tell = lambda o: typer.echo(f"{o.name}: {'done' if o.ok else 'FAILED'}, {o.seconds:.0f} s", err=True)
+    with bars() as progress: done = run_all(chosen, params, home() / "executed" / p.name, jobs, progress, None if progress else tell)
+    rows, pages = [dict(artefact=o.name, ok=o.ok, seconds=o.seconds, error=o.error) for o in done], write_index(folder, p)
     failed = [o for o in done if not o.ok]
-    show([plain(o) for o in done], as_json, table(rows) + "".join(f"\n{o.name}: see {o.executed}" for o in failed))
+    show([plain(o) for o in done], as_json, table(rows) + "".join(f"\n{o.name} failed: see {o.executed}" for o in failed if o.executed.exists()) + f"\nall at a glance: {pages[0]}")
     if failed: raise typer.Exit(1)
 
 # %% ../nbs/44_cli.ipynb #0f8d176d

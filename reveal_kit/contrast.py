@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from typing import Annotated, Callable
 from pydantic import BaseModel, Field, WithJsonSchema, create_model
-from .chat import evidence_prompt
+from .chat import evidence_prompt, posed
 from .core import Evidence, InputError, Question, Trace
 from .verifier import leaves
 
@@ -41,17 +41,21 @@ def candidates(
     return sorted(found, key=lambda e: (e.segment.level if e.segment else 1, e.span, e.id))
 
 # %% ../nbs/12a_contrast.ipynb #14982fbc
-TEACHER_TASK = """The right answer is known: $gold
-Every piece of evidence above begins with its number, such as #3.
-sufficient: the numbers of the pieces that together prove the right answer.
+TEACHER_TASK = """$question
+
+The right answer is known: $gold
+Every piece of evidence above begins with # and its number.
+proof: the words in the evidence from which the right answer follows.
+sufficient: the numbers of the few pieces that together prove the right answer.
 misleading: the numbers of pieces on the same topic that do not prove it, because the decisive action, transition, relation, cause or exclusion is not in them.
 
-Reply with JSON: {"sufficient": [numbers], "misleading": [numbers]}"""
+Reply with JSON on one line: {"proof": "...", "sufficient": [...], "misleading": [...]}"""
 
-def label_schema(n: int, most: int = 8) -> type[BaseModel]:
-    "Two lists of at most `most` piece numbers from 1 to `n`."
+def label_schema(n: int, most: int = 4) -> type[BaseModel]:
+    "The words that prove, and two lists of one to `most` piece numbers from 1 to `n`."
     number = Annotated[int, WithJsonSchema({"enum": list(range(1, n + 1))})]
-    return create_model("Labels", **{k: (list[number], Field(json_schema_extra=dict(maxItems=most))) for k in ("sufficient", "misleading")})
+    lists = {k: (list[number], Field(json_schema_extra=dict(minItems=1, maxItems=most))) for k in ("sufficient", "misleading")}
+    return create_model("Labels", proof=(str, Field(json_schema_extra=dict(maxLength=200))), **lists)
 
 def gold_text(question: Question, gold: str) -> str:
     "The right answer in words: `B. repair`."
@@ -79,8 +83,8 @@ def read_labels(text: str, pieces: list[Evidence]) -> Labels:
 def label(chat, question: Question, gold: str, pieces: list[Evidence], trace: Trace | None = None) -> Labels:
     "Ask the role `teacher` which pieces decide and which mislead."
     numbered = tuple(replace(e, id=f"#{i}") for i, e in enumerate(pieces, 1))
-    task = Template(TEACHER_TASK).substitute(gold=gold_text(question, gold))
-    return read_labels(chat.ask("teacher", evidence_prompt(question, numbered, task), schema=label_schema(len(pieces)), question=question.id, max_tokens=120, trace=trace).text, pieces)
+    task = Template(TEACHER_TASK).substitute(question=posed(question), gold=gold_text(question, gold))
+    return read_labels(chat.ask("teacher", evidence_prompt(question, numbered, task), schema=label_schema(len(pieces)), question=question.id, max_tokens=200, trace=trace).text, pieces)
 
 # %% ../nbs/12a_contrast.ipynb #6cd2738c
 FILTERS = ("nothing retrieved", "right without evidence", "no decisive evidence", "no misleading evidence", "wrong with decisive evidence", "right with misleading evidence")

@@ -122,6 +122,8 @@ class VestaSpec(Spec):
     clip_frames: int = Field(50, ge=1, description="frames of a clip analysis at most (B.1)")
     confident: float = Field(0.6, ge=0, le=1, description="below, the router keeps its prior (B.3 says insufficiently confident); open")
     route_mode: Literal["hard", "soft"] = Field("hard", description="hard: the confidence that the router's model writes (B.3); soft: its token probabilities")
+    look_seconds: float | None = Field(None, gt=0, description="seconds that one look may span; a longer one is narrowed to the best proposed scene in it; null: as long as the Reasoner says; open")
+    look_first: bool = Field(True, description="final can be chosen once something was observed: a scene that was only retrieved is no evidence (3.2); open")
     ledger_chars: int = Field(3000, ge=600, description="characters of a ledger snapshot at most; open")
     @model_validator(mode="after")
     def _ordered(self):

@@ -60,6 +60,7 @@ def _llama(cfg: dict):
     p = xllamacpp.CommonParams()
     p.model.path, p.model_alias, p.api_keys, p.port, p.hostnames = cfg["path"], {cfg["model"]}, [cfg["key"]], 0, ["127.0.0.1"]
     p.n_ctx, p.n_parallel = cfg["context"] * cfg["parallel"], cfg["parallel"]
+    p.slot_prompt_similarity = 0.5 # prompts of different roles begin alike: with the default of 0.1 every role would overwrite the slot whose long prefix the next call needs
     p.cpuparams.n_threads = p.cpuparams_batch.n_threads = cfg["threads"]
     p.cache_prompt, p.cache_ram_mib, p.ctx_shift, p.fit_params, p.ui = True, 1024, False, False, False # a prompt that is too long is an error, never cut silently
     s = xllamacpp.Server(p)

@@ -73,8 +73,10 @@ def test_a_record_takes_what_it_needs(film):
 
 def test_prompts_grow_at_their_end(film):
     with ChatServer(Plays(*PLAN)) as server: agent(film, server).answer(Q); ps = prompts(server, "reasoner") + prompts(server, "answer")
-    evidence = [p.split("You collect evidence")[0].split("[ledger")[0].split("Answer the question from")[0].rstrip() for p in ps]
-    assert all(b.startswith(a) for a, b in zip(evidence, evidence[1:])) and [len(re.findall(r"^\[E\d+ ", e, re.M)) for e in evidence] == [0, 2, 3, 3, 4, 4]
+    asked, final = ps[:-1], ps[-1]; stable = asked[0][:asked[0].index("Nothing has been observed yet.")]
+    assert "You collect evidence" in stable and all(p.startswith(stable) for p in asked), "question and rules are read once"
+    evidence = [p[len(stable):].split("The evidence above is all")[0].split("Nothing has been")[0].rstrip() for p in asked]
+    assert all(b.startswith(a) for a, b in zip(evidence, evidence[1:])) and [len(re.findall(r"^\[E\d+ ", e, re.M)) for e in evidence] == [0, 2, 3, 3, 4] and evidence[-1] in final
     assert len({r["messages"][0]["content"] for r in server.requests}) == 1 and all(r["messages"][1]["content"].startswith("Question: How many") for r in server.requests)
 
 def test_what_was_shown_is_never_taken_back_and_fits(film):
@@ -82,7 +84,7 @@ def test_what_was_shown_is_never_taken_back_and_fits(film):
     asks = [do("speech", 8*i, 8*i + 8) for i in range(14)]
     with ChatServer(Plays(*asks), context=4096) as server:
         a = agent(film, server, track=talk); a.chat.endpoints["default"] = Endpoint("test-model", server.url, context=4096, max_tokens=64, timeout=5); a = a.answer(Q)
-        ps = [p.split("You collect evidence")[0] for p in prompts(server, "reasoner")]
+        ps = [p.split("The evidence above is all")[0].split("Nothing has been")[0] for p in prompts(server, "reasoner")]
     assert end(a)["rounds"] == 15 and end(a)["ended"] == "budget" and not a.trace.usage["squeezed/reasoner"] and all(b.startswith(a.rstrip()) for a, b in zip(ps, ps[1:]))
     assert all(len(e.text) > 2000 for e in a.evidence), "what the prompt shortens, memory and ledger keep"
     assert "shown shortened" in a.trace.of("decision")[0]["said"] and "…" in ps[-1]
@@ -117,7 +119,19 @@ def test_three_wasted_decisions_in_a_row_are_enough(film, reply, kinds):
     with ChatServer(Plays(reply)) as server: assert end(agent(film, server, patience=99).answer(Q))["rounds"] == 15
 
 def test_a_useless_perceiver_is_reported(film):
-    with ChatServer(Plays(do("clip", 0, 20, "Who?"), FINAL, clip="a gull")) as server: a = agent(film, server).answer(Q); assert steps(a)[0] == ("clip", "failed") and "could not be used" in prompts(server, "reasoner")[1] and end(a)["wasted"] == dict(failed=1)
+    with ChatServer(Plays(do("clip", 0, 20, "Who?"), FINAL, clip="a gull")) as server: a = agent(film, server, VestaSpec(look_first=False)).answer(Q); assert steps(a)[0] == ("clip", "failed") and "could not be used" in prompts(server, "reasoner")[1] and end(a)["wasted"] == dict(failed=1)
+
+def test_a_scene_that_was_only_retrieved_is_no_evidence(film):
+    with ChatServer(Plays(FINAL, do("inspect", 0, 30), FINAL)) as server:
+        a = agent(film, server).answer(Q); forms = [r["response_format"]["json_schema"]["schema"]["properties"]["action"]["enum"] for r in server.requests if kind(r) == "reasoner"]
+    assert steps(a) == [("", "malformed"), ("inspect", ""), ("final", "")] and ["final" in f for f in forms] == [False, False, True] and "look before you answer" in prompts(server, "reasoner")[0]
+    with ChatServer(Plays(FINAL)) as server: assert steps(agent(film, server, VestaSpec(look_first=False)).answer(Q)) == [("final", "")]
+
+def test_a_look_at_everything_is_narrowed_to_what_nobody_saw(film):
+    with ChatServer(Plays(do("inspect", 0, 120), do("inspect", 0, 120), do("speech", 0, 30), FINAL)) as server:
+        a = agent(film, server, VestaSpec(look_seconds=30.0)).answer(Q); ps = prompts(server, "reasoner")
+    spans = [(e["span"]["start"], e["span"]["end"]) for e in a.trace.of("operation") if e["operation"] != "retrieve"]
+    assert all(b - c <= 30 for c, b in spans) and spans[0] != spans[1] and "narrowed" in ps[1] and spans[2] == (0, 30) and "narrowed" not in ps[3]
 
 @pytest.mark.parametrize("n", [1, 2, 3, 15, 20])
 def test_the_last_decision_answers(film, n):
