@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from string import Template
 from typing import Annotated, Callable
 from pydantic import BaseModel, Field, WithJsonSchema, create_model
+from .calls import ReplayMiss
 from .chat import evidence_prompt, posed
 from .core import Evidence, InputError, Question, Trace
 from .verifier import leaves
@@ -103,12 +104,13 @@ class Funnel:
     total: int = 0
     removed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FILTERS, 0))
     labels: Counter = field(default_factory=Counter)   # repairs of the teacher's replies
+    unrecorded: int = 0                                # questions that a replay had to leave out; not among `total`
     @property
     def kept(self) -> int: return self.total - sum(self.removed.values())
     def _repr_markdown_(self) -> str:
         left, rows = self.total, []
         for k, n in self.removed.items(): left -= n; rows.append(f"| {k} | {n} | {left} |")
-        lost = f"{1 - self.kept / self.total:.0%} filtered out" if self.total else "no questions"
+        lost = (f"{1 - self.kept / self.total:.0%} filtered out" if self.total else "no questions") + (f"; {self.unrecorded} more were never recorded" if self.unrecorded else "")
         return f"| filter | removed | left |\n|---|---|---|\n| candidates | | {self.total} |\n" + "\n".join(rows) + f"\n\n{lost}\n"
 
 # %% ../nbs/12a_contrast.ipynb #7043e6d4
@@ -126,8 +128,9 @@ def contrast(
     "The contrastive pairs of a training set."
     pairs, funnel = [], Funnel()
     for e in training(examples):
+        try: pair, why = _pair(e.question, e.gold, candidates(memory(e.question.video), e.question, k), teacher, answer, funnel)
+        except ReplayMiss: funnel.unrecorded += 1; continue
         funnel.total += 1
-        pair, why = _pair(e.question, e.gold, candidates(memory(e.question.video), e.question, k), teacher, answer, funnel)
         if why: funnel.removed[why] += 1
         else: pairs.append(pair)
     return pairs, funnel

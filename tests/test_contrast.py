@@ -56,13 +56,24 @@ def test_labels_are_disjoint_and_strangers_counted():
 
 
 def test_the_teacher_sees_the_gold_answer_and_numbered_pieces():
-    chat = Always('{"sufficient": [2], "misleading": [1]}')
+    chat = Always('{"proof": "engine trouble", "sufficient": [2], "misleading": [1]}')
     two = label(chat, q, "B", [ev(1, "the ferry waits"), ev(2, "engine trouble")])
     (role, messages, schema, kw), = chat.asked
     assert role == "teacher" and "B. engine repair" in str(messages) and "[#2 0:20-0:30] <<engine trouble>>" in str(messages) and kw["question"] == "h1"
     assert two.positive[0] == ev(2, "engine trouble")                                     # the number is not part of the evidence
+    assert all(schema_of(schema)["properties"][k]["minItems"] == 1 for k in ("sufficient", "misleading")), "a small teacher left the second list empty for 13 of 13 questions"
     assert schema_of(schema)["properties"]["sufficient"]["items"] == {"enum": [1, 2]} and parse_reply(chat.text, label_schema(2))[1] == ""
     assert gold_text(q, "B") == "B. engine repair" and gold_text(Question("f", "v", "Why?"), "fog") == "fog"
+
+
+def test_a_replay_leaves_out_what_was_never_recorded():
+    from reveal_kit.calls import ReplayMiss
+    def answer(qq, evidence):
+        if qq.id == "new": raise ReplayMiss("no such call")
+        return "B" if len(evidence) == 2 else "A"
+    shelf = SimpleNamespace(search=lambda *a, **k: [ev(1), ev(2), ev(3)], level=lambda n: [])
+    pairs, funnel = contrast([Example(Question(i, "v", q.text, q.options), "B", "train") for i in ("old", "new")], lambda v: shelf, lambda *a: Labels((ev(1), ev(2)), (ev(3),)), answer)
+    assert [p.question.id for p in pairs] == ["old"] and (funnel.total, funnel.kept, funnel.unrecorded) == (1, 1, 1) and "1 more were never recorded" in funnel._repr_markdown_()
 
 
 def test_the_funnel_counts_each_question_where_it_first_fails():

@@ -1,6 +1,7 @@
 """The GPU path against the real vLLM, on a CPU: what a test server cannot say about the engine.
 
-    make rehearse                                   # or: python -m tests.rehearsal.engine [--family qwen3.5] [--encoders]
+    make rehearse                                    # or: python -m tests.rehearsal.engine [--family qwen3.5] [--encoders]
+    make rehearse ARGS="--python .venv/bin/python"   # on the GPU machine itself: its own vLLM, the same tiny model
 
 vLLM's CPU build gets an environment of its own under $REVEAL_HOME/rehearsal (8 GB, some minutes, once), and a tiny model of the paper's family gets random weights. `reveal_kit.serve` starts it as it would start the 27B model, with
 the flags of a seeing role; then frames, JSON schemas, token probabilities, the prefix cache, many questions at once, a prompt that is too long, and the whole of REVEAL on the fixture folder. Every line printed was seen. It ends with
@@ -94,11 +95,11 @@ def schemas(chat):
 
 def probabilities(chat):
     "The soft verifier's numbers: an expectation under the tokens' probabilities."
+    from reveal_kit.answerer import reply_schema
     from reveal_kit.chat import evidence_prompt
-    from reveal_kit.replies import expected_values
     from reveal_kit.rubrics import load_pool
     from reveal_kit.verifier import Verifier
-    r = chat.ask("default", evidence_prompt(Q, pieces(2), "Choose."), __import__("reveal_kit.answerer", fromlist=["_"]).reply_schema("ABCD"), max_tokens=16, logprobs=10)
+    r = chat.ask("default", evidence_prompt(Q, pieces(2), "Choose."), reply_schema("ABCD"), max_tokens=16, logprobs=10)
     say("token probabilities", f"{len(r.tokens)} tokens, {len(r.tokens[3][2]) if len(r.tokens) > 3 else 0} alternatives; spelt together {''.join(t[0] for t in r.tokens)!r}", "".join(t[0] for t in r.tokens) == r.text)
     v = Verifier(chat, load_pool("starter"), "soft").judge(Q, pieces(4)); say("a soft verdict", f"rho {v.rho:.3f}, {dict(v.counts)}", 0 < v.rho < 1)
 
@@ -107,8 +108,7 @@ def cache(chat):
     from reveal_kit.chat import evidence_prompt
     images = [frame(640, 360, n) for n in range(4)]
     for name, more in (("text", {}), ("text and 4 frames", dict(images=images))):
-        a, b = (chat.ask("default", evidence_prompt(Q, pieces(n), "Judge." if n < 40 else "Answer.", **more), max_tokens=4).usage for n in ((30, 40) if not more else (40, 40)))
-        if more: b = chat.ask("default", evidence_prompt(Q, pieces(40), "Judge again.", **more), max_tokens=4).usage
+        a, b = (chat.ask("default", evidence_prompt(Q, pieces(30 if more else n), task, **more), max_tokens=4).usage for n, task in ((30, "Judge."), (40, "Judge again.")))      # frames stand after the evidence
         say(f"prefix cache, {name}", f"{b['cached']:,} of {b['prompt']:,} tokens after a prompt of {a['prompt']:,}", b["cached"] > .5 * a["prompt"])
 
 def crowd(chat):
@@ -180,16 +180,16 @@ def pipeline(profile, d):
 
 def main():
     a = argparse.ArgumentParser(description="REVEAL's GPU path against the real vLLM, on a CPU."); a.add_argument("--family", default="qwen3-vl", choices=["qwen3-vl", "qwen3.5"]); a.add_argument("--encoders", action="store_true", help="run the tests of the paper's encoders, too")
-    a = a.parse_args(); place = home() / "rehearsal"
+    a.add_argument("--python", type=Path, help="of an environment that has vLLM, instead of making one"); a = a.parse_args(); place = home() / "rehearsal"
     from tests.rehearsal import fixture
-    python = environment(place, a.encoders); model = place / f"tiny-{a.family}"
+    python = a.python.absolute() if a.python else environment(place, a.encoders); model = place / f"tiny-{a.family}"
     if not (model / "model.safetensors").exists(): run(python, Path(__file__).with_name("tiny.py"), model, a.family)
-    d = place / time.strftime("run-%Y%m%d-%H%M%S"); d.mkdir(); (d / "home").mkdir(); (d / "home" / "models").symlink_to(home() / "models")
-    os.environ |= dict(REVEAL_HOME=str(d / "home"), REVEAL_VLLM=f"{python} -m vllm.entrypoints.openai.api_server --model", VLLM_CPU_KVCACHE_SPACE="1")
+    d = place / time.strftime("run-%Y%m%d-%H%M%S"); d.mkdir(parents=True); (d / "home").mkdir(); (d / "home" / "models").symlink_to(home() / "models")
+    os.environ |= dict(REVEAL_HOME=str(d / "home"), REVEAL_VLLM=f"{python} -m vllm.entrypoints.openai.api_server --model", VLLM_CPU_KVCACHE_SPACE="1")   # the CPU build's `vllm` command does not start
     profile = d / "rehearsal.toml"; profile.write_text(PROFILE.format(model=model, folder=fixture.build(d / "Video-MME"), context=49152, parallel=8))
     from reveal_kit.profiles import Profile
     from reveal_kit.serve import serve
-    print(f"\nThe engine\n", flush=True); t0 = time.monotonic()
+    print("\nThe engine\n", flush=True); t0 = time.monotonic()
     with serve(Profile.load(profile)) as ends:
         end = ends["default"]; say("started by reveal_kit.serve", f"in {time.monotonic() - t0:.0f} s, {len(left(model))} processes, {end.base_url}"); chat = fresh(end)
         for check in (lambda: pictures(chat, end.context), lambda: schemas(chat), lambda: probabilities(chat), lambda: cache(chat), lambda: crowd(chat), lambda: refusals(chat, end)):
