@@ -5,10 +5,11 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: reproduce test help
+.PHONY: reproduce test rehearse help
 help:
 	@echo "make reproduce   environment, small weights, then every artefact of the mini profile into figures/mini/"
 	@echo "make test        environment, weights, then notebooks, pytest, sync check and one live question"
+	@echo "make rehearse    the paper's profile on the real vLLM without a GPU: its CPU build in an environment of its own (7 GB), a tiny model with random weights"
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"reveal_kit needs Python 3.11 or newer, $(PYTHON) is {v.major}.{v.minor}. Say: make PYTHON=/path/to/python3.11 …" if v < (3, 11) else 0)'
@@ -30,3 +31,6 @@ reproduce: $(VENV)/.mini
 test: $(VENV)/.dev $(VENV)/.mini
 	@$(BIN)/nbdev_test --n_workers 2 --do_print
 	@$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+rehearse: $(VENV)/.mini
+	@$(BIN)/python -m tests.rehearsal.engine $(ARGS)

@@ -188,10 +188,10 @@ def ask(video: Path, question: str, option: Annotated[Optional[list[str]], typer
 def listing_text(d: dict) -> str:
     "`costs.listing` for a person."
     size = lambda n: None if n is None else f"{n / 1e6:,.1f} M" if n >= 1e6 else f"{n:,}"
-    row = lambda r: {"run": r["run"], "on": r["on"], "questions": r["questions"], "settled": r["settled"], "recorded": f"<= {r['recorded']}", "left": r["left"], "calls": r["calls"], "tokens": size(r["tokens"]), "hours": r["hours"], "estimate from": r["by"]}
+    row = lambda r: {"run": r["run"], "on": r["on"], "questions": r["questions"], "settled": r["settled"], "recorded": f"≤ {r['recorded']}", "left": r["left"], "calls": r["calls"], "tokens": size(r["tokens"]), "hours": r["hours"], "estimate from": r["by"]}
     part = lambda a: f"{a['artefact']}: {a['about']}\n" + "".join(f"    {l}\n" for l in [*(table([row(r) for r in a["runs"]]).splitlines() if a["runs"] else []), *([f"({a['note']})"] if a["note"] else [])])
-    t, silent = d["total"], sum(not a["runs"] and a["note"] != "it needs no run" for a in d["artefacts"])
-    return "\n".join([*map(part, d["artefacts"]), f"All runs, each once: {t['settled']:,} of {t['questions']:,} questions settled; the rest takes about {t['calls']:,} calls, {size(t['tokens'])} tokens, {t['hours']:,.1f} hours at {d['rate']:,.0f} tokens a second ({d['by']})." + (f" {silent} artefacts are not counted." if silent else ""),
+    t, silent = d["total"], [a["artefact"] for a in d["artefacts"] if not a["runs"] and a["note"] != "it needs no run"]
+    return "\n".join([*map(part, d["artefacts"]), f"All runs, each once: {t['settled']:,} of {t['questions']:,} questions settled; the rest takes about {t['calls']:,} calls, {size(t['tokens'])} tokens, {t['hours']:,.1f} hours at {d['rate']:,.0f} tokens a second ({d['by']})." + (f" Not counted: {', '.join(silent)}." if silent else ""),
                       "Recorded questions are settled by a replay without a model. Building the memories of new videos comes on top."])
 
 def setting(text: str) -> tuple[str, object]:

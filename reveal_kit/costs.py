@@ -9,17 +9,19 @@ __all__ = ['PAPER_NAMES', 'SPEAK', 'needs', 'published', 'paper_rate', 'Known', 
 from pathlib import Path
 from .core import InputError, home
 from .reproduce import Artefact, artefacts, assigned, recordings, values, worked_out
+from .store import canonical
 
 # %% ../nbs/44d_costs.ipynb #7dbace9f
 def needs(
     a: Artefact,
     given: dict = {},                  # parameters
-) -> list[tuple[str, dict]] | None:    # (agent, switches); None: the notebook does not say
+) -> list[tuple[str, dict]] | str | None: # (agent, switches); a text: what it needs instead of runs; None: it does not say
     "The runs that an artefact asks for; `InputError` when that depends on more than its parameters."
     cells = a.tagged("needs")
     if not cells: return None
     try:
         out = worked_out(assigned(cells[0])["needs"], values(a, given))
+        if isinstance(out, str): return out
         if not all(isinstance(agent, str) and isinstance(switches, dict) for agent, switches in out): raise TypeError
     except (ValueError, KeyError, TypeError, SyntaxError) as e: raise InputError(f"{a.name}: its runs depend on more than its parameters ({type(e).__name__}: {e})") from None
     return out
@@ -98,7 +100,7 @@ def per_question(
     "What one more question of this run would take."
     mine = [(s, rows) for s, rows in known.past if s["agent"] == agent and any(not r["error"] for r in rows)]
     mine = [x for x in mine if x[0]["switches"] == switches] or mine
-    rows = [r for _, rs in mine for r in rs if not r["error"]]
+    rows = {(canonical(s["switches"]), r["id"]): r for s, rs in mine for r in rs if not r["error"]}.values() # asked under an older code too: once
     if rows: return sum(r["calls"] for r in rows) / len(rows), sum(r["prompt"] + r["completion"] for r in rows) / len(rows), f"mean of {len(rows)} settled questions"
     said = published(agent, switches, benchmark)
     if said is None: return None, None, "nothing is known of this agent's cost"
@@ -118,7 +120,6 @@ def unsettled(
     "One run on one benchmark: what is there and what is left."
     from reveal_kit.report import subset
     from reveal_kit.specs import RunSpec
-    from reveal_kit.store import canonical
     bench = known.bench(benchmark); its = {q.video for q in bench.questions}
     wanted = subset(bench, [v for v in videos if v in its], limit or None) # a notebook's `videos` may be of one of its benchmarks
     same = lambda s: canonical({k: v for k, v in s.items() if k != "subset"}) # the same question under the same settings, whichever subset it was asked in
@@ -147,8 +148,8 @@ def listing(
         runs, note, v = [], "", values(a, given)
         try:
             asked = needs(a, given)
-            note = "it has no cell tagged `needs`: what it would take is not known" if asked is None else "" if asked else "it needs no run"
-            for b in v.get("benchmarks", [v.get("benchmark", "mini")]) if asked else ():
+            note = "it has no cell tagged `needs`: what it would take is not known" if asked is None else asked if isinstance(asked, str) else "" if asked else "it needs no run"
+            for b in v.get("benchmarks", [v.get("benchmark", "mini")]) if isinstance(asked, list) and asked else ():
                 try: known.bench(b)
                 except InputError: note = "; ".join(filter(None, [note, f"{b} is not here"])); continue
                 for agent, switches in asked:

@@ -74,7 +74,7 @@ def evaluate_command(method: Annotated[str, typer.Argument(help="retrieval, dire
                      profile: Annotated[str, typer.Option("--profile", "-p", help="Shipped profile or a .toml file.")] = "mini",
                      switches: Annotated[Optional[list[str]], typer.Option("--switch", "-x", help="name=value of the agent; repeat.")] = None,
                      limit: Annotated[Optional[int], typer.Option("--limit", "-n", min=1, help="Only the first N questions.")] = None,
-                     workers: Annotated[int, typer.Option("--workers", "-w", min=1, help="Questions at once.")] = 1,
+                     workers: Annotated[Optional[int], typer.Option("--workers", "-w", min=1, help="Questions at once; default: what the profile's servers take.")] = None,
                      split: Annotated[str, typer.Option("--split", help="Split of the benchmark.")] = "test",
                      folder: Annotated[Optional[Path], typer.Option("--folder", "-f", help="Where the benchmark's files lie; default: as the profile says.")] = None,
                      mode: Annotated[str, typer.Option("--mode", help="Of the call log: auto, replay or live.")] = "auto",

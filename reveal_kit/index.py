@@ -49,8 +49,8 @@ def number(text: str) -> float | None:
 def brief(text: str) -> str:
     "A number as short as it is read."
     x = number(text)
-    if x is None or x != x or re.fullmatch(r"-?\d+", text): return "" if x != x else text
-    return f"{x:,.0f}" if abs(x) >= 1e4 else f"{x:.4g}"
+    if x is None: return text
+    return "" if x != x else f"{x:,.0f}" if abs(x) >= 1e4 else text if re.fullmatch(r"-?\d+", text) else f"{x:.4g}"
 
 def read_table(path: Path) -> tuple[list[str], list[list[str]], list[bool]]: # head, rows, which columns are numbers
     "A CSV file, its numbers shortened."
@@ -82,13 +82,14 @@ h1{font-size:1.7rem;margin-bottom:.3rem}h2{font-size:1.25rem;margin:0 0 .2rem}a{
 nav ul{columns:18rem;padding-left:1.1rem}article{border-top:1px solid #ccc;padding:1.2rem 0}
 img{max-width:min(100%,42rem);height:auto;display:block;margin:.8rem 0}
 .table{overflow-x:auto;margin:.8rem 0}table{border-collapse:collapse;font-size:.85rem}
-th,td{padding:.2rem .6rem;border-bottom:1px solid #e3e3e3;text-align:left;vertical-align:top;max-width:26rem}thead th{border-bottom:2px solid #888;vertical-align:bottom}
+th,td{padding:.2rem .5rem;border-bottom:1px solid #e3e3e3;text-align:left;vertical-align:top;max-width:26rem}thead th{white-space:normal;border-bottom:2px solid #888;vertical-align:bottom}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}summary{cursor:pointer;margin:.4rem 0}.files{font-size:.85rem;color:#555}"""
 
 def html_table(path: Path) -> str:
     "The first rows of a CSV file."
     head, rows, numeric = read_table(path)
-    line = lambda cells, tag: "<tr>" + "".join(f"<{tag}{' class=n' if i < len(numeric) and numeric[i] else ''}>{escape(c)}</{tag}>" for i, c in enumerate(cells)) + "</tr>"
+    text = dict(th=lambda c: escape(c).replace("_", "_<wbr>"), td=escape)
+    line = lambda cells, tag: "<tr>" + "".join(f"<{tag}{' class=n' if i < len(numeric) and numeric[i] else ''}>{text[tag](c)}</{tag}>" for i, c in enumerate(cells)) + "</tr>"
     more = f"<p>The first {MOST} of {len(rows)} rows.</p>" if len(rows) > MOST else ""
     return f"<div class=table><table><thead>{line(head, 'th')}</thead><tbody>" + "\n".join(line(r, "td") for r in rows[:MOST]) + f"</tbody></table></div>{more}"
 

@@ -106,7 +106,7 @@ def recipe(
         reader = Reader()
     if not hasattr(self, "_encoders"): self._encoders = p.encoder("text_encoder"), p.encoder("frame_encoder")
     base = dict(text_encoder=self._encoders[0], frame_encoder=self._encoders[1], whisper=whisper, reader=reader, chat=self.chat, captioner="narrator" if narrator else "model", levels=self.levels,
-                rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, group=r.group, words=(r.l2_words, r.l3_words), frames_per_caption=r.caption_frames)
+                rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, group=r.group, words=(r.l2_words, r.l3_words), frames_per_caption=r.caption_frames, parallel=p.workers)
     return Recipe(**(base | changes))
 
 Kit.recipe = recipe

@@ -4,12 +4,13 @@
 
 # %% auto #0
 __all__ = ['FRAME_SIDE', 'SCREEN_SIDE', 'Recipe', 'side', 'frames_stage', 'speech_settings', 'speech_stage', 'screen_settings',
-           'screen_stage', 'boundaries', 'keyframe', 'kept', 'build', 'OfflineMemory', 'search', 'search_frames',
-           'frames']
+           'screen_stage', 'boundaries', 'keyframe', 'kept', 'at_once', 'build', 'OfflineMemory', 'search',
+           'search_frames', 'frames']
 
 # %% ../nbs/10_memory.ipynb #56f9624e
 import json, time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
@@ -41,7 +42,8 @@ class Recipe:
     group: int = 12                       # entries per summary (paper)
     words: tuple[int, int] = (120, 300)   # of an L2 and an L3 summary (paper)
     frames_per_caption: int = 16          # at most so many frames of a segment go to the captioner
-    caption_width: int = 640              # pixels
+    caption_width: int = 640              # pixels of a frame's longer side
+    parallel: int = 1                     # captions and summaries asked for at once
 
 # %% ../nbs/10_memory.ipynb #5aa2b3b2
 FRAME_SIDE, SCREEN_SIDE = 640, 1280 # pixels of the longer side, for encoders and for OCR
@@ -159,24 +161,35 @@ def kept(reply) -> list[str]: # narrative, and what was wrong with the reply or 
     text = reply.text.strip()
     return [text or "The model described nothing here.", reply.problem if text else "the reply is empty"]
 
+def at_once(parts: Parts, n: int, ask, parallel: int, progress=None, stage: str = ""):
+    "Fill pieces 0 to n - 1 of `parts` with `ask(i)`, several at a time; each is on disk as soon as it is known."
+    todo = [i for i in range(n) if i not in parts]
+    def known(i, piece):
+        parts.add(i, piece)
+        if progress: progress(stage, len(parts.done), n)
+    if parallel < 2: # one after another, in this thread: a person who interrupts does not wait for a model
+        for i in todo: known(i, ask(i))
+        return
+    with ThreadPoolExecutor(parallel) as pool:
+        asked = {pool.submit(ask, i): i for i in todo}
+        try:
+            for f in as_completed(asked): known(asked[f], f.result())
+        except BaseException: pool.shutdown(wait=False, cancel_futures=True); raise
+
 def _captions(video, spans, lines, r, s, progress): # L1 by the captioner role, one piece per segment
     parts, said = Parts(s, "captions.jsonl"), spoken_by_span(lines, spans)
-    for i, (span, words) in enumerate(zip(spans, said)):
-        if i not in parts:
-            n = min(r.frames_per_caption, max(1, round(span.length * r.rate)))
-            _, frames = video.clip(span, n)
-            parts.add(i, kept(r.chat.ask("captioner", caption_messages([jpeg(f, width=r.caption_width) for f in frames], span, " ".join(words)))))
-        if progress: progress("captions", i + 1, len(spans))
+    def ask(i):
+        n = min(r.frames_per_caption, max(1, round(spans[i].length * r.rate)))
+        _, frames = video.clip(spans[i], n, size=side(video, r.caption_width))
+        return kept(r.chat.ask("captioner", caption_messages([jpeg(f) for f in frames], spans[i], " ".join(said[i]))))
+    at_once(parts, len(spans), ask, r.parallel, progress, "captions")
     return [Segment(f"L1/{i:04d}", 1, sp, parts.done[i][0], " ".join(w)) for i, (sp, w) in enumerate(zip(spans, said))], parts
 
 # %% ../nbs/10_memory.ipynb #0d32318b
 def _summaries(below, level, r, s, progress): # segments of `level` from those of the level below
     groups, parts = batches(below, r.group), Parts(s, f"L{level}.jsonl")
-    for i, items in enumerate(groups):
-        if i not in parts:
-            words = r.words[level - 2]
-            parts.add(i, kept(r.chat.ask("summarizer", summary_messages(items, level, words), max_tokens=3 * words)))
-        if progress: progress(f"L{level}", i + 1, len(groups))
+    words = r.words[level - 2]
+    at_once(parts, len(groups), lambda i: kept(r.chat.ask("summarizer", summary_messages(groups[i], level, words), max_tokens=3 * words)), r.parallel, progress, f"L{level}")
     return [Segment(f"L{level}/{i:04d}", level, Span(g[0].span.start, g[-1].span.end), parts.done[i][0]) for i, g in enumerate(groups)], parts
 
 # %% ../nbs/10_memory.ipynb #5a9476a4

@@ -151,6 +151,11 @@ class Profile(Spec):
         "Who plays chat role `name`."
         if name not in ("default", *ROLES): raise InputError(f"there is no role {name!r}: roles are {', '.join(ROLES)}")
         return self.roles.get(name) or self.roles["default"]
+    @property
+    def workers(self) -> int:
+        "Questions that are worth asking at once: as many as the narrowest of its servers takes, one where llama.cpp shares this machine's cores."
+        seats = [self.role(r) for r in ROLES]; seats = [s for s in seats if s.chats]
+        return 1 if any(s.engine == "llama.cpp" and not s.base_url for s in seats) else min((s.parallel for s in seats), default=1)
     def settings(self) -> dict:
         "Everything that can shape a result, as JSON values: neither titles, folders of this machine, nor names of keys."
         hidden = {"api_key_env", "base_url", "timeout", "parallel"}

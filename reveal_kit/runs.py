@@ -166,8 +166,9 @@ class Kits(ExitStack):
         return self._open[key]
 
 # %% ../nbs/41_runs.ipynb #381090fa
-def fill(spec: RunSpec, kits: Kits, limit=None, workers=1, runs_dir=None, progress=None, again=False, wait=0.0) -> Run:
+def fill(spec: RunSpec, kits: Kits, limit=None, workers=None, runs_dir=None, progress=None, again=False, wait=0.0) -> Run:
     "Ask what is missing of `spec`."
+    workers = spec.prof.workers if workers is None else workers
     if workers < 1: raise InputError(f"workers={workers}: at least one has to do the work")
     if limit is not None and limit < 1: raise InputError(f"limit={limit}: ask at least one question")
     if not spec.bench.videos: raise InputError(f"{spec.bench.name} {spec.bench.split}: none of its {len({q.video for q in spec.questions})} videos is here, so nothing can be asked. `reveal benchmark check` says where they are looked for.")
@@ -207,7 +208,7 @@ def evaluate(
     profile="mini",              # a name, a .toml file, or a `Profile`
     switches: dict | None = None, # of the agent
     limit: int | None = None,    # only the first so many questions; a later call without it continues
-    workers: int = 1,            # questions at once
+    workers: int | None = None,  # questions at once; default: what the profile's servers take
     runs_dir: str | Path | None = None, # default: `runs_home()`
     kit=None,                    # an open `Kit` to use; its profile counts
     progress=None,               # called with a `Progress` after every question
@@ -227,7 +228,7 @@ def evaluate(
 def ensure(
     specs: list,                 # of `RunSpec`
     limit: int | None = None,
-    workers: int = 1,
+    workers: int | None = None,  # questions at once; default: what the profile's servers take
     runs_dir: str | Path | None = None,
     kit=None,
     progress=None,

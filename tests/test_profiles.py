@@ -160,3 +160,8 @@ def test_import_is_quick_and_loads_no_model_library():
         s, _, mods = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.partition(" ")
         assert mods.strip() == "[]"; best = min(best, float(s))
     assert best < .5, best
+
+
+def test_as_many_questions_at_once_as_the_servers_take():
+    assert Profile.load("mini").workers == 1, "two slots of llama.cpp share two cores: one question at a time"
+    assert Profile.load("paper-reveal").workers == 16 and Profile.load("paper-vesta").workers == 8

@@ -166,11 +166,11 @@ def pipeline(profile, d):
     "Table 2 on three questions with this engine behind every role; then its notebook."
     from reveal_kit import reproduce
     from reveal_kit.runs import RunSpec, ensure
-    parts = ("iterate", "offline_hierarchy", "online_memory", "verify"); t0 = time.monotonic()
+    parts, names, t0 = ("iterate", "offline_hierarchy", "online_memory", "verify"), ("REVEAL", "M_+OnMem", "M_+OffMem", "M_+iter", "M_base"), time.monotonic()
     specs = [RunSpec("reveal", "video-mme-long", profile, dict.fromkeys(parts[n:], False)) for n in (4, 3, 2, 1, 0)]
     runs = ensure(specs, limit=3, workers=4, runs_dir=d / "runs"); live = time.monotonic() - t0
-    for r in runs:
-        rs = r.records(); say(f"{', '.join(f'{k} off' for k in r.settings['switches']) or 'REVEAL'}"[:34], f"{''.join(x['prediction'] or '-' for x in rs)}, rounds {[x['rounds'] for x in rs]}, calls {[x['calls'] for x in rs]}, {sum(x['prompt'] for x in rs):,} tokens read, {sum(x['cached'] for x in rs):,} from cache"
+    for name, r in zip(names, runs):
+        rs = r.records(); say(name, f"{''.join(x['prediction'] or '-' for x in rs)}, rounds {[x['rounds'] for x in rs]}, calls {[x['calls'] for x in rs]}, {sum(x['prompt'] for x in rs):,} tokens read, {sum(x['cached'] for x in rs):,} from cache"
                               + "".join(f"; {x['id']}: {x['error']}" for x in rs if x["error"]) + (f"; problems {[x['problems'] for x in rs if x['problems']]}" if any(x["problems"] for x in rs) else ""), len(rs) == 3 and not any(x["error"] for x in rs))
     full = runs[0].records(); say("calls are 2 + 2 rounds", [x["calls"] - 2 - 2 * x["rounds"] for x in full], all(x["calls"] == 2 + 2 * x["rounds"] for x in full)); say("all of it took", f"{live:.0f} s, memories included")
     t0 = time.monotonic(); again = ensure(specs, limit=3, runs_dir=d / "again"); say("once more", f"{sum(x['calls'] - x['replayed'] for r in again for x in r.records())} live calls, {time.monotonic() - t0:.0f} s", all(x["replayed"] == x["calls"] for r in again for x in r.records()))
@@ -203,7 +203,8 @@ def main():
     say("processes left", left(model) or "none", not left(model))
     if a.encoders:
         print("\nThe paper's encoders\n", flush=True); os.environ["REVEAL_HOME"] = str(place.parent)
-        run(sys.executable, "-m", "reveal_kit.cli", "models", "pull", "minilm", PYTHONPATH=str(root()))
+        from reveal_kit import zoo
+        zoo.pull("minilm")
         p = subprocess.run([python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_rehearsal.py", "tests/test_encoders.py", "-k", "paper or not light"], cwd=root(), capture_output=True, text=True, env={k: v for k, v in os.environ.items() if k != "REVEAL_VLLM"})
         say("tests/test_rehearsal.py, test_encoders.py", p.stdout.strip().splitlines()[-1], p.returncode == 0)
         if p.returncode: print(p.stdout[-4000:])
