@@ -64,6 +64,7 @@ def measured(records: list[dict]) -> dict: # accuracy, se (0..1), n, videos, unp
     if not records: return dict(accuracy=math.nan, se=math.nan, n=0, videos=0, unparsed=0, failed=0)
     a = accuracy(records)
     se = a.se if a.clusters > 1 else math.sqrt(a.value * (1 - a.value) / (a.n - 1)) if a.n > 1 else math.nan
+    if a.value in (0, 1): se = math.nan                 # no spread was seen, which is not the same as none
     return dict(accuracy=a.value, se=se, n=a.n, videos=a.clusters, unparsed=a.unparsed, failed=a.failed)
 
 def provenance(runs): # DataFrame
@@ -79,6 +80,14 @@ def provenance(runs): # DataFrame
 # %% ../nbs/43_report.ipynb #25047f79
 COLOURS = dict(ours="#0072B2", paper="#D55E00", third="#009E73", fourth="#CC79A7", fifth="#E69F00", grey="#7F7F7F")
 
+def _figure(): # a matplotlib Figure that a notebook shows without pyplot
+    import io
+    from matplotlib.figure import Figure
+    class Drawing(Figure):
+        def _repr_png_(self):
+            b = io.BytesIO(); self.savefig(b, format="png", bbox_inches="tight"); return b.getvalue()
+    return Drawing
+
 @contextmanager
 def style(
     width: float = 5.2,  # inches
@@ -88,8 +97,7 @@ def style(
     import matplotlib
     with matplotlib.rc_context({"font.size": 9, "font.family": "DejaVu Sans", "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.alpha": .25, "svg.hashsalt": "reveal_kit",
                                 "figure.dpi": 110, "savefig.bbox": "tight", "axes.axisbelow": True, "legend.frameon": False}):
-        from matplotlib.figure import Figure
-        fig = Figure(figsize=(width, height), layout="constrained")
+        fig = _figure()(figsize=(width, height), layout="constrained")
         yield fig, fig.subplots()
 
 # %% ../nbs/43_report.ipynb #2698c5c7

@@ -155,7 +155,7 @@ def run_one(
     logging.getLogger("papermill").setLevel(logging.ERROR); os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     tell(0)
     try: # the kernel's folder goes through `resources`: papermill's own `cwd` changes the folder of this whole process, other threads included
-        papermill.execute_notebook(str(a.path.absolute()), str(copy), parameters=checked(a, params), kernel_name="python3", progress_bar=False, log_output=False,
+        papermill.execute_notebook(str(a.path.absolute()), str(copy), parameters=checked(a, params), kernel_name="python3", progress_bar=False, log_output=False, start_timeout=300,
                                    resources=dict(metadata=dict(path=str(root()))), extra_arguments=["--log-level=CRITICAL"], on_cell_executed=lambda cell_index, **_: tell(cell_index + 1))
     except papermill.PapermillExecutionError as e: error = (f"{e.ename}: {e.evalue}".splitlines() or [""])[0][:300]
     except InputError as e: error = str(e)
