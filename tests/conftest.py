@@ -1,11 +1,13 @@
 "Shared fixtures: the real small encoders, and a home folder of the test's own."
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN: signal.signal(signal.SIGINT, signal.default_int_handler)   # started in the background of a shell: what the tests interrupt would inherit deafness
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))         # `from tests.chat_server import ChatServer` from any folder
 
 

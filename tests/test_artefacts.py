@@ -15,7 +15,8 @@ def agree(a, b, digits: float = 1e-3) -> bool:
     "Whether two values are the same up to rounding."
     if isinstance(a, dict): return isinstance(b, dict) and a.keys() == b.keys() and all(agree(a[k], b[k]) for k in a)
     if isinstance(a, list): return isinstance(b, list) and len(a) == len(b) and all(map(agree, a, b))
-    if isinstance(a, bool) or isinstance(b, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)): return a == b
+    if isinstance(a, bool) != isinstance(b, bool): return False
+    if isinstance(a, bool) or not isinstance(a, (int, float)) or not isinstance(b, (int, float)): return a == b
     return math.isclose(a, b, rel_tol=digits, abs_tol=digits) or math.isnan(a) and math.isnan(b)
 
 

@@ -181,7 +181,7 @@ def test_the_mean_of_the_same_switches_goes_before_that_of_the_agent_and_that_be
     assert costs.per_question(known(past), "reveal", dict(K=2), "mini")[2] == "mean of 3 settled questions"
     assert costs.per_question(known(), "reveal", {}, "lvbench")[:2] == (6.6, pytest.approx(145e6 / 1267, rel=1e-3)) and costs.per_question(known(), "reveal", {}, "video-mme-long")[1] == pytest.approx(199e6 / 900, rel=1e-3)
     assert costs.per_question(known(per_call=50), "reveal", {}, "lvbench")[1] == 6.6 * 50
-    assert costs.per_question(known(), "vesta", dict(ledger=False), "mini")[:2] == (13, 60586) and costs.per_question(known(), "direct", {}, "mini")[:2] == (1, 131072)
+    assert costs.per_question(known(), "vesta", dict(ledger=False), "mini")[:2] == (13, 60586) and costs.per_question(known(), "direct", {}, "mini")[:2] == (1, 262144)
     assert costs.per_question(known(), "mine:Agent", {}, "mini")[:2] == (None, None)
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_two_artefacts_need_is_counted_once(tmp_path, own_home):
     (tmp_path / "mine.py").write_text("class Agent:\n    def answer(self, q): return None\n"); sys.path.insert(0, str(tmp_path))
     try: d = costs.listing(artefacts(tmp_path / "nbs"), [dict(videos=["day4"])]*2, Profile.load("paper-reveal"), rate=1000, runs_dir=tmp_path / "runs")
     finally: sys.path.remove(str(tmp_path)); sys.modules.pop("mine", None)
-    assert d["total"] == dict(questions=40, settled=0, left=40, calls=20, tokens=20 * 131072, hours=pytest.approx(20 * 131072 / 3.6e6, abs=.01)) and d["by"] == "given"
+    assert d["total"] == dict(questions=40, settled=0, left=40, calls=20, tokens=20 * 262144, hours=pytest.approx(20 * 262144 / 3.6e6, abs=.01)) and d["by"] == "given"
     a, b = d["artefacts"]; assert [r["run"] for r in a["runs"]] == ["direct", "mine:Agent"] and a["note"] == "lvbench is not here" and a["runs"][1]["hours"] is None
     assert "40 questions" in cli.listing_text(d).splitlines()[-2]
 

@@ -268,7 +268,7 @@ def test_other_settings_in_the_same_process_are_refused_and_not_waited_for(llama
 
 def test_mini_profile_starts_one_engine_and_its_stand_ins_none():
     p = Profile.load("mini")
-    assert [(e.engine, e.model, e.context, e.parallel, r) for e, r in S.plan(p).items()] == [("llama.cpp", "qwen2.5-coder-1.5b-q4", 8192, 1, ["default"])]
+    assert [(e.engine, e.model, e.context, e.parallel, r) for e, r in S.plan(p).items()] == [("llama.cpp", "qwen2.5-coder-1.5b-q4", 8192, 2, ["default"])]
 
 
 def test_paper_vesta_starts_nothing_and_takes_its_key_from_the_environment(monkeypatch):
