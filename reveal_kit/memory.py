@@ -170,11 +170,11 @@ def at_once(parts: Parts, n: int, ask, parallel: int, progress=None, stage: str 
     if parallel < 2: # one after another, in this thread: a person who interrupts does not wait for a model
         for i in todo: known(i, ask(i))
         return
-    with ThreadPoolExecutor(parallel) as pool:
+    pool = ThreadPoolExecutor(parallel)
+    try:
         asked = {pool.submit(ask, i): i for i in todo}
-        try:
-            for f in as_completed(asked): known(asked[f], f.result())
-        except BaseException: pool.shutdown(wait=False, cancel_futures=True); raise
+        for f in as_completed(asked): known(asked[f], f.result())
+    finally: pool.shutdown(wait=False, cancel_futures=True) # after a failure nothing waits for the calls under way; what they bring is in the call log
 
 def _captions(video, spans, lines, r, s, progress): # L1 by the captioner role, one piece per segment
     parts, said = Parts(s, "captions.jsonl"), spoken_by_span(lines, spans)

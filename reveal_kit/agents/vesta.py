@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ABOUT', 'GUIDE', 'RULES', 'DECIDE', 'TASK_TOKENS', 'decisions_for', 'requests_for', 'decision', 'candidates', 'piece',
-           'Search', 'admit', 'done_before', 'check', 'Vesta', 'from_kit', 'begin', 'choices', 'rules', 'task',
-           'squeezed', 'decide', 'narrowed', 'act', 'turn', 'strongest', 'unseen', 'account', 'finish',
+           'Search', 'admit', 'done_before', 'check', 'Vesta', 'from_kit', 'begin', 'offered', 'choices', 'rules',
+           'task', 'squeezed', 'decide', 'narrowed', 'act', 'turn', 'strongest', 'unseen', 'account', 'finish',
            'answer_question', 'story']
 
 # %% ../../nbs/agents/31_vesta.ipynb #0c53da8a
@@ -196,14 +196,18 @@ def begin(self: Vesta, q: Question, t: Trace) -> Search:
     return x
 
 # %% ../../nbs/agents/31_vesta.ipynb #c6738d3c
+def offered(self: Vesta) -> tuple[str, ...]:
+    "The operations of this agent."
+    return tuple(n for n in (*OPERATIONS, "final") if n != "retrieve" or self.retrieval)
+
 def choices(self: Vesta, x: Search) -> tuple[str, ...]:
     "The operations that the Reasoner may choose now."
     looked = any(x.evidence()) or not self.spec.look_first
-    return tuple(n for n in (*OPERATIONS, "final") if (n != "retrieve" or self.retrieval) and (n != "final" or looked))
+    return tuple(n for n in offered(self) if n != "final" or looked)
 
 def rules(self: Vesta, x: Search) -> str:
     "What the Reasoner is told in every prompt of a question, in the same words."
-    ops = "\n".join("- " + ABOUT["read" if n == "inspect" and not x.senses.sees else n] for n in (*OPERATIONS, "final") if n != "retrieve" or self.retrieval)
+    ops = "\n".join("- " + ABOUT["read" if n == "inspect" and not x.senses.sees else n] for n in offered(self))
     return Template(RULES).substitute(end=clock(x.end), operations=ops, guide="\n" + GUIDE[x.route.pi] if x.route else "")
 
 def task(self: Vesta, x: Search) -> str:
@@ -235,7 +239,7 @@ def narrowed(
     if most is None or span.length <= most: return span
     new = lambda s: not x.looked_at(s)
     parts = [Span(max(span.start, r.span.start), min(span.end, r.span.end)) for r in x.refs if overlap(r.span, span) >= 1]
-    rest = [Span(a, min(a + most, span.end)) for a in np.arange(span.start, span.end - 1, most).tolist()]
+    rest = [Span(a, min(a + most, span.end)) for a in [span.start, *np.arange(span.start + most, span.end - 1, most).tolist()]]
     best = next((p for p in parts + rest if new(p)), (parts + rest)[0]); slack = max(0.0, min(10.0, most - best.length))/2
     lo = max(span.start, best.start - slack); return Span(lo, min(span.end, lo + most, best.end + slack))
 
