@@ -8,7 +8,8 @@ __all__ = ['PAPER_NAMES', 'SPEAK', 'needs', 'published', 'paper_rate', 'Known', 
 # %% ../nbs/44d_costs.ipynb #10aeca13
 from pathlib import Path
 from .core import InputError, home
-from .reproduce import Artefact, artefacts, assigned, recordings, values, worked_out
+from .kit import recordings
+from .reproduce import Artefact, artefacts, assigned, values, worked_out
 from .store import canonical
 
 # %% ../nbs/44d_costs.ipynb #7dbace9f
@@ -73,7 +74,7 @@ class Known:
             except InputError: continue                       # `reveal runs list` says what is wrong with it
             if r.settings["profile"]["name"] == p.name: self.past.append((r.settings, rows))
         path = home() / "calls" / f"{p.name}.sqlite"
-        if not path.exists() and not recordings(p): self.roles, self.asked = {}, set(); return
+        if not path.exists() and not recordings(p.name): self.roles, self.asked = {}, set(); return
         with CallLog(path, mode="replay") as log:
             load_recorded(log, p.name); calls = log.rows.all()
         self.roles, self.asked = summary(calls), {(c.role, c.question) for c in calls}
@@ -141,7 +142,7 @@ def listing(
 ) -> dict: # artefacts, total, rate, by
     "What the artefacts need and what is left of it."
     known = Known(p, runs_dir)
-    rate, by = (rate, "given") if rate else (known.rate, f"of the {sum(r['calls'] for r in known.roles.values())} recorded calls") if recordings(p) and known.rate else (paper_rate(), "on one GPU, by REVEAL's Table 3")
+    rate, by = (rate, "given") if rate else (known.rate, f"of the {sum(r['calls'] for r in known.roles.values())} recorded calls") if recordings(p.name) and known.rate else (paper_rate(), "on one GPU, by REVEAL's Table 3")
     hours = lambda n: None if n is None else round(n / rate / 3600, 2)
     out, once = [], {}
     for a, given in zip(chosen, params):

@@ -176,6 +176,7 @@ def at_once(parts: Parts, n: int, ask, parallel: int, progress=None, stage: str 
         for f in as_completed(asked): known(asked[f], f.result())
     finally: pool.shutdown(wait=False, cancel_futures=True) # after a failure nothing waits for the calls under way; what they bring is in the call log
 
+# %% ../nbs/10_memory.ipynb #0061e613
 def _captions(video, spans, lines, r, s, progress): # L1 by the captioner role, one piece per segment
     parts, said = Parts(s, "captions.jsonl"), spoken_by_span(lines, spans)
     def ask(i):

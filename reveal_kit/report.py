@@ -67,6 +67,7 @@ def measured(records: list[dict]) -> dict: # accuracy, se (0..1), n, videos, unp
     if a.value in (0, 1): se = math.nan                 # no spread was seen, which is not the same as none
     return dict(accuracy=a.value, se=se, n=a.n, videos=a.clusters, unparsed=a.unparsed, failed=a.failed)
 
+# %% ../nbs/43_report.ipynb #00a975e9
 def provenance(runs): # DataFrame
     "What stands behind an artefact: one line per run."
     import pandas as pd
