@@ -210,7 +210,10 @@ def _relation(a: Entry, b: Entry) -> str: # `duplicate`, `unresolved` or `indepe
     near, together = max(a.span.start, b.span.start) - min(a.span.end, b.span.end) <= NEAR, meets(a.span, b.span)
     if not (near or together): return "independent"
     like = alike(a.text, b.text)
-    if together: return "duplicate" if like >= SAME else "unresolved" if like >= OTHER else "independent"
+    if together and like >= SAME:
+        x, y = ({t for t in terms(e.text) if t.isdigit()} for e in (a, b))
+        return "unresolved" if x and y and not x & y else "duplicate" # "four hosts" and "five hosts" are not one reading
+    if together: return "unresolved" if like >= OTHER else "independent"
     return "unresolved" if like >= SAME else "independent"
 
 # %% ../nbs/23a_relations.ipynb #7b75cbfb
