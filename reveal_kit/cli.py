@@ -175,12 +175,12 @@ def ask(video: Path, question: str, option: Annotated[Optional[list[str]], typer
     "Ask VIDEO a QUESTION; with options the answer is a letter."
     from reveal_kit.agents import load
     from reveal_kit.store import digest
-    from reveal_kit.video import Video
-    try: q = Question(digest([question, *(option or [])])[:12], Video(video).id, question, parse_options(option or []))
+    from reveal_kit.reel import open_video
+    try: q = Question(digest([question, *(option or [])])[:12], open_video(video).id, question, parse_options(option or []))
     except ValueError as e: raise InputError(str(e)) from None
     make, levels = load(agent)
-    with kit_for(profile, levels, videos={q.video: video}, subtitles={q.video: subtitles} if subtitles else {}) as kit:
-        kit.memory(q.video)
+    with kit_for(profile, levels or 1, videos={q.video: video}, subtitles={q.video: subtitles} if subtitles else {}) as kit:
+        if levels: kit.memory(q.video)
         r = answer_row(q, make(kit).answer(q))
     show(r, as_json, answer_text(q, r))
 
@@ -206,7 +206,7 @@ def setting(text: str) -> tuple[str, object]:
 def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Artefacts; default: all.")] = None, profile: ProfileName = "mini",
               fill: Annotated[bool, typer.Option("--fill", help="Replay what is recorded and ask the models the rest; the default where nothing is recorded.")] = False,
               live: Annotated[bool, typer.Option("--live", help="Ask the models everything again.")] = False,
-              limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="Questions per run at most.")] = None,
+              limit: Annotated[Optional[int], typer.Option("--limit", min=1, help="Questions per run at most; figures of a limited run have a folder of their own.")] = None,
               jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Notebooks at once.")] = 1,
               given: Annotated[Optional[list[str]], typer.Option("--set", help="A notebook's parameter, name=value; repeat.")] = None,
               list_: Annotated[bool, typer.Option("--list", help="Only say what there is, what it needs and what the rest would take.")] = False,
@@ -219,7 +219,7 @@ def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Arte
     from reveal_kit.profiles import Profile
     from reveal_kit.reproduce import choose, common, for_each, run_all, serves
     if fill and live: raise typer.BadParameter("--fill keeps what is recorded, --live asks it again: give one of them")
-    p, chosen, folder = Profile.load(profile), choose(artefact or []), (out or root() / "figures" / Profile.load(profile).name).absolute()
+    p, chosen, folder = Profile.load(profile), choose(artefact or []), (out or root() / "figures" / (Profile.load(profile).name + f"-limit{limit}"*bool(limit))).absolute()
     shared = common(p, str(Path(profile).absolute()) if profile.endswith(".toml") else profile, folder, "live" if live else "auto" if fill else "")
     if live: shared["runs_dir"] = str(home() / "live" / time.strftime("%Y%m%d-%H%M%S")) # what is settled in `runs/` would not be asked again
     params = for_each(chosen, shared, dict(map(setting, given or [])) | (dict(limit=limit) if limit else {}))

@@ -243,7 +243,7 @@ def project(tmp_path, monkeypatch, own_home):
 
 
 def test_command_runs_shows_and_names_what_failed(reveal, project):
-    out = project / "figures" / "mini"; out.mkdir(parents=True)
+    out = project / "figures" / "mini-limit3"; out.mkdir(parents=True) # three questions do not overwrite the figures of all
     code, text, err = reveal("--jobs", 2, "--limit", 3)
     assert code == 1 and "t2: FAILED" in err and "t1: done" in err and "ValueError: no such thing" in text
     copy = text.split("t2 failed: see ")[1].splitlines()[0]; assert Path(copy).exists() and not list((project / "nbs").rglob("t2*.nbconvert*"))

@@ -10,11 +10,11 @@ import importlib, inspect, os, sys
 from ..core import InputError
 
 # %% ../../nbs/agents/39_agents.ipynb #8ea60b32
-AGENTS = { # name -> where it lives, levels of memory it reads
+AGENTS = { # name -> where it lives, levels of memory it reads (0: none)
     "direct": ("reveal_kit.agents.direct:Direct", 1),
     "retrieval": ("reveal_kit.agents.retrieval:Retrieval", 1),
     "reveal": ("reveal_kit.agents.reveal:Reveal", 3),
-    "vesta": ("reveal_kit.agents.vesta:Vesta", 1),
+    "vesta": ("reveal_kit.agents.vesta:Vesta", 0),
 }
 
 # %% ../../nbs/agents/39_agents.ipynb #d157540a
