@@ -34,7 +34,7 @@ class Reads:
 TALK = Track((Line(Span(2, 5), "Six crates came in."), Line(Span(5.5, 9), "No, four."), Line(Span(50, 53), "Nine gulls.")))
 
 def senses(film, server=None, vision=False, track=TALK, reader=None, scenes=None, **kw):
-    chat = Chat(dict(default=Endpoint("test-model", server.url if server else "http://unserved.invalid/v1", vision=vision, timeout=5, **kw)), CallLog(), pause=0.01)
+    chat = Chat(dict(default=Endpoint("test-model", server.url if server else "http://unserved.invalid/v1", vision=vision, timeout=30, **kw)), CallLog(), pause=0.01)
     return Senses(film, chat, lambda: track, scenes, Reads() if reader is None and not vision else reader)
 
 # --- where

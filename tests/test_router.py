@@ -14,7 +14,7 @@ say = lambda demand, confidence=.9: json.dumps(dict(demand=demand, confidence=co
 quick = settings(max_examples=50, deadline=None) # a busy machine is no failure
 Q = Question("town-017", "town", "What makes the smith leave?", ("the heat", "a quarrel"), until=300)
 
-def client(server, log=None, **kw): return Chat(dict(default=Endpoint("test-model", server.url, timeout=2)), CallLog() if log is None else log, **kw) # an empty log is false
+def client(server, log=None, **kw): return Chat(dict(default=Endpoint("test-model", server.url, timeout=20)), CallLog() if log is None else log, **kw) # an empty log is false
 
 # --- the table
 

@@ -306,14 +306,14 @@ def test_a_second_runner_refuses_or_waits(tmp_path):
         assert p.stdout.readline() == "held\n"
         with pytest.raises(InputError, match="another process is filling this run"): go(b, tmp_path)
         assert Asked.seen == [] and not (tmp_path / "runs" / spec.id).exists()
-        t = threading.Timer(0.3, lambda: p.communicate("\n")); t.start(); run = go(b, tmp_path, wait=20); t.join()
+        t = threading.Timer(0.3, lambda: p.communicate("\n")); t.start(); run = go(b, tmp_path, wait=120); t.join()
     assert run.missing == []
 
 
 def test_two_runners_in_one_process(tmp_path):
     "Either waits for the other; nothing is asked twice."
     b = bench(40); done = []
-    ts = [threading.Thread(target=lambda: done.append(go(b, tmp_path, wait=20))) for _ in range(3)]
+    ts = [threading.Thread(target=lambda: done.append(go(b, tmp_path, wait=120))) for _ in range(3)]
     for t in ts: t.start()
     for t in ts: t.join()
     assert len(done) == 3 and sorted(Asked.seen) == sorted(q.id for q in b.questions) and len(done[0].lines()) == 40
@@ -406,13 +406,16 @@ def test_memories_of_later_videos_are_built_while_questions_are_asked(kit, tmp_p
     built = []
     class Reads:
         def __init__(self, kit): self.memory = kit.memory
-        def answer(self, q): m = self.memory(q.video, theta=0.5); time.sleep(0.05); return Answer(q.id, "A", m)
+        def answer(self, q):
+            m, end = self.memory(q.video, theta=0.5), time.monotonic() + 60
+            while len(built) < min(4, int(q.video[1:]) + 3) and time.monotonic() < end: time.sleep(0.01) # two videos ahead
+            return Answer(q.id, "A", m)
     globals()["Reads"] = Reads; Reads.__qualname__ = "Reads"
-    def memory(path, **how): built.append((Path(path).stem, how, threading.current_thread().name == "shelf")); time.sleep(0.05); return Path(path).stem
+    def memory(path, **how): built.append((Path(path).stem, how, threading.current_thread().name == "shelf")); return Path(path).stem
     monkeypatch.setattr(kit, "memory", memory)
     run = go(bench(12, 4), tmp_path, Reads, kit=kit)
-    assert [r["text"] for r in run.records()] == [q.video for q in bench(12, 4).questions] and [v for v, _, _ in built] == ["v0", "v1", "v2", "v3"]
-    assert all(how == dict(levels=3, theta=0.5) for _, how, _ in built) and [ahead for *_, ahead in built] == [False, True, True, True]
+    assert [r["text"] for r in run.records()] == [q.video for q in bench(12, 4).questions] and len(built) == 4
+    assert all(how == dict(levels=3, theta=0.5) for _, how, _ in built) and {v: ahead for v, _, ahead in built} == dict(v0=False, v1=True, v2=True, v3=True)
 
 
 def test_a_video_that_cannot_be_read_costs_its_own_questions_only(kit, tmp_path, monkeypatch):

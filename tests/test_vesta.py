@@ -30,7 +30,7 @@ def own(tmp_path_factory):
     m, d = pytest.MonkeyPatch(), tmp_path_factory.mktemp("home"); (d / "models").symlink_to(home() / "models"); m.setenv("REVEAL_HOME", str(d)); yield; m.undo()
 
 def agent(film, server, spec=None, log=None, vision=False, scenes=Scenes, track=TALK, reader=None, tries=2, **on):
-    chat = Chat(dict(default=Endpoint("test-model", server.url, vision=vision, timeout=5)), CallLog() if log is None else log, tries=tries, pause=0.01)
+    chat = Chat(dict(default=Endpoint("test-model", server.url, vision=vision, timeout=30)), CallLog() if log is None else log, tries=tries, pause=0.01)
     return Vesta(chat, lambda v: Senses(film, chat, lambda: track, scenes, reader or Reads()), spec or VestaSpec(), **on)
 
 def do(action, start="", end="", query=""): return json.dumps(dict(action=action, start=start, end=end, query=query))
@@ -83,7 +83,7 @@ def test_what_was_shown_is_never_taken_back_and_fits(film):
     talk = Track(tuple(Line(Span(i, i + .9), f"word{i} " * 60) for i in range(120)))
     asks = [do("speech", 8*i, 8*i + 8) for i in range(14)]
     with ChatServer(Plays(*asks), context=4096) as server:
-        a = agent(film, server, track=talk); a.chat.endpoints["default"] = Endpoint("test-model", server.url, context=4096, max_tokens=64, timeout=5); a = a.answer(Q)
+        a = agent(film, server, track=talk); a.chat.endpoints["default"] = Endpoint("test-model", server.url, context=4096, max_tokens=64, timeout=30); a = a.answer(Q)
         ps = [p.split("The evidence above is all")[0].split("Nothing has been")[0] for p in prompts(server, "reasoner")]
     assert end(a)["rounds"] == 15 and end(a)["ended"] == "budget" and not a.trace.usage["squeezed/reasoner"] and all(b.startswith(a.rstrip()) for a, b in zip(ps, ps[1:]))
     assert all(len(e.text) > 2000 for e in a.evidence), "what the prompt shortens, memory and ledger keep"
