@@ -33,7 +33,7 @@ class Known:
 
 # %% ../nbs/40_benchmarks.ipynb #e4b8b34a
 BENCHMARKS = {
-    "mini": Known("the kit's mini benchmark", read_mini, "questions.jsonl, oracle.jsonl, videos/, subtitles/", dict(test=100, train=48, core=40, all=148), dict(test=5, train=3, core=5, all=8)),
+    "mini": Known("the kit's mini benchmark", read_mini, "questions.jsonl, oracle.jsonl, videos/, subtitles/", dict(test=116, train=48, core=40, all=164), dict(test=5, train=3, core=5, all=8)),
     "video-mme-long": Known("Video-MME, long videos", read_videomme_long, "videomme/test-00000-of-00001.parquet, data/<videoID>.mp4, subtitle/<videoID>.srt", dict(test=900), dict(test=300), {"rows of all durations": 2700},
         "older revisions have 2,541 or 2,544 rows", {"7fffab8ed38ecc2f9f0eca4c44d8a11636f0ee96116ede83580c8b9ae0faf986": "ead1408"}),
     "lvbench": Known("LVBench", read_lvbench, "video_info.meta.jsonl, <key>.mp4", dict(test=1549), dict(test=103), {},

@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['FPS', 'DAY', 'CLIP', 'ASKED', 'LEAKS', 'PEOPLE', 'moment', 'written', 'target_spans', 'query_time', 'ego_question',
-           'clips', 'hours_of', 'transcript', 'read_egolife', 'read_egor1']
+           'clips_of', 'people_of', 'clips', 'hours_of', 'transcript', 'read_egolife', 'read_egor1']
 
 # %% ../nbs/40b_egolife.ipynb #2c9d1392
 import re
@@ -82,17 +82,25 @@ def ego_question(row: dict, id: str) -> tuple[Question, Gold]:
     return q, Gold(letter_of(row["answer"], q.letters), str(row.get("type") or ""), target_spans(row.get("target_time")), extra=extra)
 
 # %% ../nbs/40b_egolife.ipynb #cf20577a
-def clips(
-    folder: str | Path,  # holds clips, at any depth
-    person: str = "A1_JAKE",
-) -> list[tuple[float, Path]]: # (start in seconds of the week, file), in time order
-    "The clips of `person`. Names that are no time are left out."
+def clips_of(files, person: str) -> list[tuple[float, Path]]: # (start in seconds of the week, file), in time order
+    "The clips of `person` among `files`. Names that are no time are left out."
     out = []
-    for p in listing(Path(folder))[0]:
+    for p in files:
         if p.suffix.lower() == ".mp4" and (m := re.fullmatch(rf"DAY(\d)_{re.escape(person)}_(\d{{8}})", p.stem)):
             try: out.append((moment(int(m[1]), m[2]), p))
             except ValueError: pass
     return sorted(out)
+
+def people_of(files) -> list[str]:
+    "Whose clips are among `files`."
+    return sorted({m[1] for p in files if p.suffix.lower() == ".mp4" and (m := re.fullmatch(r"DAY\d_(A\d_[A-Z]+)_\d{8}", p.stem))})
+
+def clips(
+    folder: str | Path,  # holds clips, at any depth
+    person: str = "A1_JAKE",
+) -> list[tuple[float, Path]]: # (start in seconds of the week, file), in time order
+    "The clips of `person` in `folder`."
+    return clips_of(listing(Path(folder))[0], person)
 
 # %% ../nbs/40b_egolife.ipynb #bfdbad03
 def hours_of(files, person: str) -> list[tuple[float, Path]]: # (start of the hour in seconds of the week, file)
@@ -122,9 +130,9 @@ PEOPLE = ("A1_JAKE", "A2_ALICE", "A3_TASHA", "A4_LUCIA", "A5_KATRINA", "A6_SHURE
 
 def _recordings(f: Folder, people) -> tuple[dict, dict]: # (person -> folder with clips, person -> folder with transcripts)
     files = [p for p in f.files if p.suffix.lower() in (".mp4", ".srt")]
-    seen = {p for p in people if any(x.suffix.lower() == ".mp4" and re.fullmatch(rf"DAY\d_{re.escape(p)}_\d{{8}}", x.stem) for x in files)}
+    seen, here = {p for p in people if clips_of(files, p)}, people_of(files)
     said = {p for p in people if hours_of([x for x in files if "Transcript" in x.parts], p)}
-    return {p: f.path for p in seen}, {p: f.path for p in said}
+    return {p: f.path / p if len(here) > 1 else f.path for p in seen}, {p: f.path for p in said}
 
 # %% ../nbs/40b_egolife.ipynb #7386cadc
 def read_egolife(f: Folder, split: str) -> Found | None: # None: no such file

@@ -18,7 +18,7 @@ from .profiles import ROLES, Profile
 from .store import digest
 from .scenes import SceneCache, SceneRecipe, build as build_scenes
 from .subtitles import Track
-from .video import Video
+from .reel import open_video
 from . import zoo
 
 # %% ../nbs/15_kit.ipynb #e3f93d85
@@ -173,6 +173,6 @@ def heard(
 ) -> Track:
     "What is said in `video`: transcribed once, or read from its subtitles."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
-    with self._lock: return speech_stage(Video(path), self.recipe(), subtitles, self.progress)
+    with self._lock: return speech_stage(open_video(path), self.recipe(), subtitles, self.progress)
 
 Kit.scenes, Kit.heard = scenes, heard

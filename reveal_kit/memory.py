@@ -21,6 +21,7 @@ from .segments import cover, cut_long, group, look_note, look_stats
 from .speech import Whisper
 from .subtitles import Track, from_json, read_track, to_json
 from .store import Parts, Store, digest, locked
+from .reel import in_view, open_video, recorded, tiles
 from .video import QUALITY, Video, jpeg, quality
 
 # %% ../nbs/10_memory.ipynb #8f267470
@@ -123,13 +124,12 @@ def screen_stage(video: Video, r: Recipe, progress=None) -> tuple[list[Written],
     s = Store("screen", dict(video=video.fingerprint, **screen_settings(r)))
     with locked(s):
         if "windows.jsonl" not in s:
-            parts, starts = Parts(s, "windows.jsonl"), np.arange(0, max(video.duration, 1e-3), WINDOW)
-            for i, a in enumerate(starts):
+            parts, windows = Parts(s, "windows.jsonl"), tiles(video, WINDOW)
+            for i, w in enumerate(windows):
                 if i not in parts:
-                    end = min(a + WINDOW, video.duration)
-                    got = list(video.frames(rate=r.rate, span=Span(a, end), size=side(video, SCREEN_SIDE)))
-                    parts.add(i, read_window(np.concatenate([t for t, _ in got]), np.concatenate([f for _, f in got]), end, r.reader) if got else [])
-                if progress: progress("screen", i + 1, len(starts))
+                    got = list(video.frames(rate=r.rate, span=w, size=side(video, SCREEN_SIDE)))
+                    parts.add(i, read_window(np.concatenate([t for t, _ in got]), np.concatenate([f for _, f in got]), w.end, r.reader) if got else [])
+                if progress: progress("screen", i + 1, len(windows))
             parts.finish()
     pieces = s.read("windows.jsonl")
     return screen_track(pieces), sum(map(len, pieces))
@@ -140,10 +140,13 @@ def boundaries(
     duration: float,
     r: Recipe,
     pauses=(),                              # seconds at which nobody speaks
+    stretches=None,                         # of a reel: no segment runs across a gap; default: one, from 0 to `duration`
 ) -> list[Span]:
     "The spans of L1: similarity groups, or fixed chunks when the recipe says so."
-    if r.fixed: return cut_long([Span(0.0, duration)], r.fixed)
-    return cut_long(cover(times, group(vectors, r.theta, r.similarity_to), duration), r.longest, pauses)
+    stretches = stretches or [Span(0.0, duration)]
+    if r.fixed: return cut_long(stretches, r.fixed)
+    at = np.searchsorted([s.start for s in stretches[1:]], times, side="right") # the stretch of each frame
+    return cut_long([x for i, s in enumerate(stretches) for x in cover(times[at == i], group(vectors[at == i], r.theta, r.similarity_to), s.end, s.start)], r.longest, pauses)
 
 def keyframe(
     times: np.ndarray, vectors: np.ndarray,
@@ -203,7 +206,7 @@ def _settings(video, r, subtitles=None): # what determines a memory, JSON values
     return dict(video=video.fingerprint, frames=r.frame_encoder.settings, text=r.text_encoder.settings, speech=speech_settings(video, r, subtitles), **own)
 
 def build(
-    path: str | Path,                    # a video file
+    path: str | Path,                    # a video file, or a folder of clips (`reel`)
     r: Recipe,
     subtitles: str | Path | None = None, # used instead of speech recognition
     progress=None,                       # called as progress(stage, done, total)
@@ -216,7 +219,7 @@ def build(
     def lap(name):
         nonlocal t0
         took[name] = round(time.perf_counter() - t0, 3); t0 = time.perf_counter()
-    video = Video(path); s = Store("memory", _settings(video, r, subtitles)); lap("probe")
+    video = open_video(path); s = Store("memory", _settings(video, r, subtitles)); lap("probe")
     if "vectors.npy" not in s:
         if not make: raise InputError(f"{path}: its memory has not been built with these settings. Build it: reveal memory build {path}")
         track = speech_stage(video, r, subtitles, progress); lap("speech")
@@ -229,11 +232,12 @@ def build(
 # %% ../nbs/10_memory.ipynb #648b3373
 def _compose(video, r, track, f, shown, n_read, s, progress, lap):
     times, vectors, looks = (f.read(n) for n in ("times.npy", "vectors.npy", "looks.npy"))
-    spans = boundaries(times, vectors, video.duration, r, [(a.span.end + b.span.start) / 2 for a, b in zip(track.lines, track.lines[1:])])
+    spans = boundaries(times, vectors, video.duration, r, [(a.span.end + b.span.start) / 2 for a, b in zip(track.lines, track.lines[1:])], recorded(video))
+    lines = in_view(video, track.lines, lambda l: l.span); unseen = len(track.lines) - len(lines) # what is said in a gap has no segment
     notes = [look_note(looks[(times >= sp.start) & (times < sp.end)]) for sp in spans]
     pending = []
-    if r.captioner == "model": segs, p = _captions(video, spans, track.lines, r, s, progress); pending.append(p)
-    else: segs = narrated(spans, track.lines, shown, notes)
+    if r.captioner == "model": segs, p = _captions(video, spans, lines, r, s, progress); pending.append(p)
+    else: segs = narrated(spans, lines, shown, notes)
     lap("narratives")
     below = segs
     for level in range(2, r.levels + 1):
@@ -244,7 +248,7 @@ def _compose(video, r, track, f, shown, n_read, s, progress, lap):
     s.write("keyframes.npy", np.stack([blank if k is None else vectors[k] for k in keys]))
     odd = Counter(f"{p.name.split('.')[0]}: {why}" for p in pending for _, why in p.done.values() if why)
     s.write("counts.json", dict(model_problems=dict(sorted(odd.items())), frames=f.read("counts.json"), segments_without_frame=sum(k is None for k in keys), frames_read=n_read, screen_lines=len(shown),
-                                spoken_lines=len(track.lines), speech_problems=dict(sorted(track.problems.items())), damaged=video.damage))
+                                spoken_lines=len(track.lines), speech_problems=dict(sorted((track.problems | ({"said while nothing was recorded": unseen} if unseen else {})).items())), damaged=video.damage))
     s.write("segments.jsonl", [_row(g, None if g.level > 1 or keys[i] is None else float(times[keys[i]])) for i, g in enumerate(segs)])
     s.write("vectors.npy", r.text_encoder.encode([g.text for g in segs]))
     for p in pending: p.path.unlink(missing_ok=True)

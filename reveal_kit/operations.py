@@ -27,6 +27,7 @@ from .screen import Written, read_window, screen_track
 from .segments import look_note, look_stats
 from .store import Store, locked
 from .subtitles import Track
+from .reel import Reel
 from .video import Video, jpeg
 
 # %% ../nbs/24_operations.ipynb #1d9293b8
@@ -376,4 +377,5 @@ def perform(
 ) -> Observation:
     "Carry out one evidence operation."
     if operation == "retrieve": return look_up(q, s, spec, query)
+    if operation != "speech" and isinstance(s.video, Reel) and not s.video.recorded(span): return Observation(operation, span, query, (Part(span, "Nothing was recorded then."),))
     return dict(inspect=inspect, speech=listen, clip=analyse)[operation](q, s, spec, span, query, trace)

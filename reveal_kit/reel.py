@@ -36,8 +36,9 @@ class Notes:
         return row[what]
     def save(self):
         "Keep what is new."
-        now = time.time_ns()
-        if self.new: write_atomic(self.path, json.dumps({k: r for k, r in sorted(self.rows.items()) if now - max(r["stamp"][1:]) > FRESH})); self.new = False
+        now = time.time_ns(); kept = {k: r for k, r in sorted(self.rows.items()) if now - max(r["stamp"][1:]) > FRESH}
+        if self.new and kept: write_atomic(self.path, json.dumps(kept))
+        self.new = False
 
 def content(path: Path) -> str:
     "The hash of a clip; of one that may not be read, the reason."

@@ -16,6 +16,7 @@ from .embed import SceneView
 from .memory import FRAME_SIDE, screen_stage, side, speech_settings, speech_stage
 from .segments import cut_long
 from .store import Parts, Store, locked
+from .reel import open_video, recorded, tiles
 from .video import Video
 
 # %% ../nbs/20_scenes.ipynb #e24a8fcd
@@ -40,9 +41,10 @@ def scene_spans(
     duration: float,
     shortest: float = 5.0,
     longest: float = 60.0,
-) -> list[Span]: # adjoining, from 0 to `duration`
+    start: float = 0.0,    # of a stretch of a reel; it lasts until `duration`
+) -> list[Span]: # adjoining, from `start` to `duration`
     "Scenes of `shortest` to `longest` seconds."
-    edges = [0.0]
+    edges = [start]
     for c in cuts:
         if c - edges[-1] >= shortest and c < duration: edges.append(float(c))
     if len(edges) > 1 and duration - edges[-1] < shortest: edges.pop()
@@ -84,10 +86,10 @@ def cuts_stage(
     s = Store("cuts", dict(video=video.fingerprint, detector=detector(), threshold=threshold, side=SMALL, window=WINDOW, version=1))
     with locked(s):
         if "cuts.jsonl" not in s:
-            parts, starts = Parts(s, "cuts.jsonl"), np.arange(0, max(video.duration, 1e-3), WINDOW)
-            for i, a in enumerate(starts):
-                if i not in parts: parts.add(i, window_cuts(video, float(a), min(float(a) + WINDOW, video.duration), threshold))
-                if progress: progress("cuts", i + 1, len(starts))
+            parts, windows = Parts(s, "cuts.jsonl"), tiles(video, WINDOW)
+            for i, w in enumerate(windows):
+                if i not in parts: parts.add(i, window_cuts(video, w.start, w.end, threshold))
+                if progress: progress("cuts", i + 1, len(windows))
             parts.finish()
     return [t for piece in s.read("cuts.jsonl") for t in piece]
 
@@ -144,14 +146,14 @@ def _settings(video: Video, r: SceneRecipe, subtitles=None) -> dict: # JSON valu
                 frames=r.frames, side=FRAME_SIDE, window=WINDOW, speech=speech_settings(video, r, subtitles), reader=r.reader.settings if r.reader else None, rate=r.rate if r.reader else None, version=1)
 
 def build(
-    path: str | Path,                    # a video file
+    path: str | Path,                    # a video file, or a folder of clips (`reel`)
     r: SceneRecipe,
     subtitles: str | Path | None = None, # used instead of speech recognition
     progress=None,                       # called as progress(stage, done, total)
     make: bool = True,                   # False: only open what exists
 ) -> "SceneCache":
     "The scene cache of a video: opened when it exists, continued when it was begun, built otherwise."
-    video = Video(path); s, took, t0 = Store("scenes", _settings(video, r, subtitles)), {}, time.perf_counter()
+    video = open_video(path); s, took, t0 = Store("scenes", _settings(video, r, subtitles)), {}, time.perf_counter()
     def lap(name):
         nonlocal t0
         took[name] = round(time.perf_counter() - t0, 3); t0 = time.perf_counter()
@@ -162,7 +164,7 @@ def build(
         written, _ = screen_stage(video, r, progress); lap("screen")
         with locked(s):
             if "vectors.npy" not in s:
-                found = scenes_of(scene_spans(cuts, video.duration, r.shortest, r.longest), track, written, r.frames)
+                found = scenes_of([x for s in recorded(video) for x in scene_spans([c for c in cuts if c in s], s.end, r.shortest, r.longest, s.start)], track, written, r.frames)
                 _encode(video, r, found, len(cuts), track, s, progress); lap("vectors")
     return SceneCache(s, video, r.encoder, took)
 

@@ -34,10 +34,11 @@ def cover(
     times: np.ndarray,   # (n,) seconds of the kept frames
     groups: list[slice], # from `group`
     duration: float,     # seconds
+    start: float = 0.0,  # of a stretch of a reel; it lasts until `duration`
 ) -> list[Span]:
-    "The spans of `groups`: adjoining, from 0 to `duration`."
-    if not groups: return [Span(0.0, duration)]
-    cuts = [0.0, *(float(times[g.start]) for g in groups[1:]), max(duration, float(times[-1]))]
+    "The spans of `groups`: adjoining, from `start` to `duration`."
+    if not groups: return [Span(start, duration)]
+    cuts = [start, *(float(times[g.start]) for g in groups[1:]), max(duration, float(times[-1]))]
     return [Span(a, b) for a, b in zip(cuts, cuts[1:])]
 
 # %% ../nbs/09_segments.ipynb #4b032ead

@@ -58,11 +58,12 @@ def windows(
     "The windows in which `sound` is transcribed: they tile it, and each but the last lasts `about` ± 2 `slack` seconds. None where there is no sound."
     if isinstance(sound, np.ndarray): sound = Sound(sound)
     if not getattr(sound, "has_audio", True) or sound.duration <= 0: return []
-    cuts, span = [0.0], Span(0, sound.duration)
+    cuts, span, seen = [0.0], Span(0, sound.duration), getattr(sound, "recorded", None) or (lambda w: True) # a reel is heard where something was recorded
     for i in range(1, max(1, math.floor(sound.duration / about + 0.5))):
-        piece = sound.audio(Span(i * about - slack, min(i * about + slack, span.end)), RATE)
+        near = Span(i * about - slack, min(i * about + slack, span.end))
+        piece = sound.audio(near, RATE) if seen(near) else ()
         cuts.append(round(i * about - slack + quietest(piece), 2) if len(piece) else float(i * about))
-    return [Span(a, b) for a, b in zip(cuts, cuts[1:] + [sound.duration])]
+    return [w for a, b in zip(cuts, cuts[1:] + [sound.duration]) if seen(w := Span(a, b))]
 
 # %% ../nbs/02_speech.ipynb #1c0a8f30
 def glue(

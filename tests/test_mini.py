@@ -11,7 +11,7 @@ from reveal_kit import mini, mini_film
 from reveal_kit.core import InputError
 from reveal_kit.mini_day import OPENING, Day, draw, reckon, timeline, weave
 from reveal_kit.mini_pictures import frames, guests, still
-from reveal_kit.mini_questions import CORE, GROUPS, TYPES, ask, check_one, check_questions, holds, questions, tail
+from reveal_kit.mini_questions import CORE, GLANCE, GROUPS, TYPES, ask, check_one, check_questions, holds, questions, tail
 from reveal_kit.mini_stories import plan_day
 from reveal_kit.mini_words import MEN, PIERS, WOMEN
 
@@ -35,11 +35,11 @@ def test_committed_questions_are_sound(bench): assert check_questions(*bench) ==
 def test_counts(bench):
     rows, oracle, tls = bench
     by = {o["id"]: o for o in oracle}
-    assert Counter(q["split"] for q in rows) == dict(train=48, test=100) and set(tls) == set(DAYS)
+    assert Counter(q["split"] for q in rows) == dict(train=48, test=116) and set(tls) == set(DAYS)
     test = Counter(by[q["id"]]["type"] for q in rows if q["split"] == "test")
     assert set(test) == set(TYPES) and min(test.values()) >= 9
     assert Counter(by[q["id"]]["type"] for q in rows if q["core"]) == {t: 4 for t in TYPES}
-    assert all(sum(q["video"] == n for q in rows) == (16 if tls[n]["split"] == "train" else 20) for n in DAYS)
+    assert all(sum(q["video"] == n for q in rows) == (16 if tls[n]["split"] == "train" else 24 if n in GLANCE else 20) for n in DAYS)
     for n, t in tls.items(): assert 600 <= t["duration"] <= 900 and 70 <= len(t["events"]) <= 92, n
 
 def test_groups_make_group_scores_defined(bench):
@@ -50,7 +50,9 @@ def test_groups_make_group_scores_defined(bench):
         assert [o["position"] for o in g] == [1, 2, 3, 4] and len({json.dumps(o["structure"]) for o in g}) == 1 and len({o["video"] for o in g}) == 1
         assert g[0]["structure"] in ([1, 2, 3, 4], [1, [2, 3], 4], [[1, 2], 3, 4]) and {o["level"] for o in g} <= {1, 2, 3}
         assert g[0]["group_type"] == "logic" or g[0]["structure"] == [1, 2, 3, 4]
-    assert len(groups) == 37 and {g[0]["group_type"] for g in groups.values()} == {"logic", "relevance"}
+    ends = Counter((g[-1]["level"], g[0]["video"] in GLANCE) for g in groups.values() if int(g[0]["video"][3:]) > 3)
+    assert {level for level, _ in ends} == {1, 2, 3} and ends[1, True] == len(GLANCE) == 4 and (1, False) not in ends   # a group's level is its last question's
+    assert len(groups) == 41 and {g[0]["group_type"] for g in groups.values()} == {"logic", "relevance"}
     assert sorted(" ".join(CORE.values()).split()) == sorted({r for v in GROUPS.values() for r in v.split()})
 
 def test_gold_letters_are_balanced_within_a_video(bench):

@@ -12,6 +12,7 @@ import numpy as np
 from ..answerer import answer
 from ..core import Answer, Evidence, Question, Trace
 from ..memory import OfflineMemory
+from ..reel import in_view
 from ..video import jpeg
 
 # %% ../../nbs/agents/32_direct.ipynb #81d67cfc
@@ -60,7 +61,7 @@ class Direct:
         images, evidence = [], ()
         with trace.timed("retrieve"):
             if seat.vision:
-                times = np.arange(0, end, 1 / self.frame_rate); times = times[evenly(len(times), self.frame_cap)]
+                times = in_view(m.video, np.arange(0, end, 1 / self.frame_rate)); times = times[evenly(len(times), self.frame_cap)]
                 images = [jpeg(f, width=self.width) for f in m.video.frames_at(times, size=self.width if max(m.video.size) > self.width else None)]
             else:
                 segs = [g for g in m.level(1) if g.span.end <= end + 1e-6]

@@ -26,7 +26,7 @@ from ..profiles import VestaSpec
 from ..relations import conflicts, terms
 from ..router import Route, route
 from ..snapshot import compact, short
-from ..video import Video
+from ..reel import open_video
 
 # %% ../../nbs/agents/31_vesta.ipynb #56309b97
 def decisions_for(retrievals: int, inspections: int, clips: int) -> int:
@@ -173,7 +173,7 @@ def from_kit(cls, kit, **switches):
     def senses(id: str) -> Senses:
         path, subtitles = kit.videos.get(str(id), id), kit.subtitles.get(str(id))
         scenes = lambda: kit.scenes(id, threshold=spec.scene_threshold, shortest=spec.scene_min, longest=spec.scene_max, frames=spec.scene_frames)
-        return Senses(Video(path), kit.chat, lambda: kit.heard(path, subtitles), scenes, reader)
+        return Senses(open_video(path), kit.chat, lambda: kit.heard(path, subtitles), scenes, reader)
     return cls(kit.chat, senses, spec, **own)
 
 Vesta.from_kit = classmethod(from_kit)
