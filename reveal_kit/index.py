@@ -81,16 +81,16 @@ STYLE = """body{font:16px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff
 h1{font-size:1.7rem;margin-bottom:.3rem}h2{font-size:1.25rem;margin:0 0 .2rem}a{color:#00558c}p{margin:.3rem 0 .8rem;max-width:46rem}
 nav ul{columns:18rem;padding-left:1.1rem}article{border-top:1px solid #ccc;padding:1.2rem 0}
 img{max-width:min(100%,42rem);height:auto;display:block;margin:.8rem 0}
-.table{overflow-x:auto;margin:.8rem 0}table{border-collapse:collapse;font-size:.85rem}
+.table{overflow-x:auto;margin:.8rem 0}table{border-collapse:collapse;font-size:.85rem;width:max-content}
 th,td{padding:.2rem .5rem;border-bottom:1px solid #e3e3e3;text-align:left;vertical-align:top;max-width:26rem}thead th{white-space:normal;border-bottom:2px solid #888;vertical-align:bottom}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}summary{cursor:pointer;margin:.4rem 0}.files{font-size:.85rem;color:#555}"""
 
 def html_table(path: Path) -> str:
     "The first rows of a CSV file."
     head, rows, numeric = read_table(path)
-    text = dict(th=lambda c: escape(c).replace("_", "_<wbr>"), td=escape)
+    text = dict(th=lambda c: escape(c).replace("_", "_<wbr>"), td=lambda c: re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(c)))
     line = lambda cells, tag: "<tr>" + "".join(f"<{tag}{' class=n' if i < len(numeric) and numeric[i] else ''}>{text[tag](c)}</{tag}>" for i, c in enumerate(cells)) + "</tr>"
-    more = f"<p>The first {MOST} of {len(rows)} rows.</p>" if len(rows) > MOST else ""
+    more = f'<p>The first {MOST} of {len(rows)} rows of <a href="{escape(path.name)}">{escape(path.name)}</a>.</p>' if len(rows) > MOST else ""
     return f"<div class=table><table><thead>{line(head, 'th')}</thead><tbody>" + "\n".join(line(r, "td") for r in rows[:MOST]) + f"</tbody></table></div>{more}"
 
 def place(s: Shown, folder: Path) -> str | None:
@@ -128,7 +128,8 @@ def md_table(path: Path) -> str:
 
 def readme(found: list[Shown], folder: Path, name: str, said: str) -> str: # Markdown
     "The README of a profile's figures."
-    out = [f"# Artefacts, profile {name}", said, "\n".join(f"- [{s.artefact.title}](#{re.sub(r'[^a-z0-9 -]', '', s.artefact.title.lower()).replace(' ', '-')})" for s in found)]
+    anchor = lambda title: re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") # as code hosts make them: letters of every alphabet stay
+    out = [f"# Artefacts, profile {name}", said, "\n".join(f"- [{s.artefact.title}](#{anchor(s.artefact.title)})" for s in found)]
     for s in found:
         nb = place(s, folder)
         out += [f"## {s.artefact.title}", s.artefact.about, *(f"![{s.artefact.title}]({p.name})" for p in s.pictures(*PICTURES)), *verdict(s), *(md_table(p) for p in s.of(".csv")[:1]),

@@ -133,6 +133,7 @@ class Coverage:
     heard: tuple[Span, ...]
     share: float
     unseen: tuple[Span, ...]  # the rest of the video, longest first
+    def __str__(self): return f"{self.share:.0%} looked at or heard ({', '.join(map(str, self.spans)) or 'nothing'}), not yet {', '.join(map(str, self.unseen)) or 'nothing'}"
 
 # %% ../nbs/23_ledger.ipynb #38508344
 def coverage(

@@ -327,4 +327,4 @@ def story(
             out += [f"**{e['step']}. {e['operation']}** {clock(e['span']['start'])}-{clock(e['span']['end'])}" + (f" “{e['query'][:120]}”" if e["query"] else ""), *(f"- {g}" for g in got), ""]
         elif k == "decision" and e["problem"]: out.append(f"**{e['step']}. {e['problem']}:** {e['said']}\n")
     end = a.trace.of("end")[-1]
-    return framed(q, a, [*out, f"{end['rounds']} decisions ({end['ended']}), {end['frames']} frames"])
+    return framed(q, a, [*out, f"{end['rounds']} decisions ({end['ended']}), {end['frames']} frames\n"])
