@@ -219,10 +219,12 @@ def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Arte
     from reveal_kit.profiles import Profile
     from reveal_kit.reproduce import choose, common, for_each, run_all, serves
     if fill and live: raise typer.BadParameter("--fill keeps what is recorded, --live asks it again: give one of them")
-    p, chosen, folder = Profile.load(profile), choose(artefact or []), (out or root() / "figures" / (Profile.load(profile).name + f"-limit{limit}"*bool(limit))).absolute()
+    p, chosen, changes = Profile.load(profile), choose(artefact or []), dict(map(setting, given or [])) | (dict(limit=limit) if limit else {})
+    some = f"-limit{changes['limit']}" if changes.get("limit") else "" # a few questions do not overwrite the figures of all
+    folder = (out or root() / "figures" / (p.name + some)).absolute()
     shared = common(p, str(Path(profile).absolute()) if profile.endswith(".toml") else profile, folder, "live" if live else "auto" if fill else "")
     if live: shared["runs_dir"] = str(home() / "live" / time.strftime("%Y%m%d-%H%M%S")) # what is settled in `runs/` would not be asked again
-    params = for_each(chosen, shared, dict(map(setting, given or [])) | (dict(limit=limit) if limit else {}))
+    params = for_each(chosen, shared, changes)
     if list_:
         told = listing(chosen, params, p, rate)
         return show(told, as_json, listing_text(told))

@@ -213,7 +213,7 @@ def hub_files(
     repo: str,
     revision: str,  # a branch or a commit
     only: tuple,    # shell patterns of wanted paths
-) -> tuple[str, tuple[File, ...]]: # the commit that `revision` stands for now, files
+) -> tuple[str, tuple[File, ...]]: # the commit that `revision` names now, files
     "What a hub's repository holds."
     import httpx
     try:

@@ -21,7 +21,7 @@ from .segments import cover, cut_long, group, look_note, look_stats
 from .speech import Whisper
 from .subtitles import Track, from_json, read_track, to_json
 from .store import Parts, Store, digest, locked
-from .reel import in_view, open_video, recorded, tiles
+from .reel import Reel, in_view, open_video, recorded, tiles
 from .video import QUALITY, Video, jpeg, quality
 
 # %% ../nbs/10_memory.ipynb #8f267470
@@ -248,7 +248,7 @@ def _compose(video, r, track, f, shown, n_read, s, progress, lap):
     s.write("keyframes.npy", np.stack([blank if k is None else vectors[k] for k in keys]))
     odd = Counter(f"{p.name.split('.')[0]}: {why}" for p in pending for _, why in p.done.values() if why)
     s.write("counts.json", dict(model_problems=dict(sorted(odd.items())), frames=f.read("counts.json"), segments_without_frame=sum(k is None for k in keys), frames_read=n_read, screen_lines=len(shown),
-                                spoken_lines=len(track.lines), speech_problems=dict(sorted((track.problems | ({"said while nothing was recorded": unseen} if unseen else {})).items())), damaged=video.damage))
+                                spoken_lines=len(track.lines), speech_problems=dict(sorted((track.problems | ({"said while nothing was recorded": unseen} if unseen else {})).items())), damaged=video.damage) | ({"clips_left_out": len(video.left_out)} if isinstance(video, Reel) else {}))
     s.write("segments.jsonl", [_row(g, None if g.level > 1 or keys[i] is None else float(times[keys[i]])) for i, g in enumerate(segs)])
     s.write("vectors.npy", r.text_encoder.encode([g.text for g in segs]))
     for p in pending: p.path.unlink(missing_ok=True)

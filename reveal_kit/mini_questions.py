@@ -272,7 +272,8 @@ def questions(d: Day) -> tuple[list[dict], list[dict]]: # (rows for agents, rows
     letter([g[3] for g in made], d.r)
     if d.name in GLANCE: # drawn by itself, so that the other groups are the same with and without it; nothing is asked twice
         d.r, asked = random.Random(f"glance/{d.split}/{d.seed}"), [q["query"] for g in made for q in g[3]]
-        extra = next(g for g in (g_glance(d) for _ in range(1000)) if not any(q["query"] in asked for q in g[2]))
+        extra = next((g for g in (g_glance(d) for _ in range(1000)) if not any(q["query"] in asked for q in g[2])), None)
+        if extra is None: raise InputError(f"{d.name}: no four single looks that are not asked already. Choose another seed.")
         letter([extra[2]], d.r); made.append(("glance", *extra))
     rows, oracle = [], []
     for gi, (n, kind, structure, qs) in enumerate(made):

@@ -164,7 +164,7 @@ def build(
         written, _ = screen_stage(video, r, progress); lap("screen")
         with locked(s):
             if "vectors.npy" not in s:
-                found = scenes_of([x for s in recorded(video) for x in scene_spans([c for c in cuts if c in s], s.end, r.shortest, r.longest, s.start)], track, written, r.frames)
+                found = scenes_of([x for part in recorded(video) for x in scene_spans([c for c in cuts if c in part], part.end, r.shortest, r.longest, part.start)], track, written, r.frames)
                 _encode(video, r, found, len(cuts), track, s, progress); lap("vectors")
     return SceneCache(s, video, r.encoder, took)
 

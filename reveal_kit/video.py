@@ -291,7 +291,7 @@ Video.frames = frames
 # %% ../nbs/01_video.ipynb #3a24d25c
 def frames_at(
     self: Video,
-    times,      # seconds, in any order; outside the video: its first or last frame
+    times,      # seconds, in any order; outside the video: its first or last frame; in a gap of a reel: the last picture before it
     size=None,  # as in `frames`
 ) -> np.ndarray: # (n, h, w, 3)
     "The frames on the screen at `times`, in the order asked."
@@ -299,7 +299,7 @@ def frames_at(
     if not np.isfinite(times).all(): raise ValueError("times must be finite numbers of seconds")
     order, (w, h) = np.argsort(times, kind="stable"), _target(self, size)
     out = np.empty((len(times), h, w, 3), np.uint8)
-    for i, img in zip(order, _pictures(self, times[order], size)): out[i] = img
+    for i, img in zip(order, self._walk(times[order], size)): out[i] = img
     return out
 
 def clip(
@@ -313,7 +313,7 @@ def clip(
     times = lo + (np.arange(n) + .5) * (hi - lo) / n if hi >= lo and n > 0 else np.empty(0)
     return times, frames_at(self, times, size)
 
-Video.frames_at, Video.clip = frames_at, clip
+Video._walk, Video.frames_at, Video.clip = _pictures, frames_at, clip # a reel walks from clip to clip and shares the rest
 
 # %% ../nbs/01_video.ipynb #b5a3a037
 def keyframes(self: Video) -> np.ndarray: # seconds, ascending

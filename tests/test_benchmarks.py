@@ -350,12 +350,12 @@ def test_samples():
     with pytest.raises(InputError, match="groups of four"): load("lvbench", FIX / "lvbench").sample(4, groups=True)
 
 
-def test_6678_rows_load_in_seconds(tmp_path):
+def test_6678_rows_load_within_two_seconds(tmp_path):
     d = tmp_path / "lvb"; (d / "videos").mkdir(parents=True); (d / "subtitles").mkdir(); base = json.loads((FIX / "longvideobench" / "lvb_val.json").read_text())[1]
     def rows(n, start, group): return [dict(base, id=f"v{(start + i) // 2}_{i % 2}", video_id=f"v{(start + i) // 2}", video_path=f"v{(start + i) // 2}.mp4", subtitle_path=f"v{(start + i) // 2}_en.json", duration_group=group) for i in range(n)]
     (d / "lvb_val.json").write_text(json.dumps(rows(1338, 0, 600)[:1337], indent=4))
     (d / "lvb_test_wo_gt.json").write_text(json.dumps([{k: v for k, v in r.items() if k != "correct_choice"} for r in rows(5341, 1338, 600)], indent=4))
     for i in range(3340): (d / "videos" / f"v{i}.mp4").write_bytes(b"x"); (d / "subtitles" / f"v{i}_en.json").write_bytes(b"[]")
-    t = time.process_time(); b = load("longvideobench", d, "all"); took = time.process_time() - t
+    t = time.perf_counter(); b = load("longvideobench", d, "all"); took = time.perf_counter() - t
     assert len(b) == 6678 and len(b.videos) == len(b.subtitles) == 3340 and sum(g.letter is None for g in b.oracle.values()) == 5341
-    assert took < 6, took # a busy machine is given room; nbs/bench says what it takes
+    assert took < 2, took

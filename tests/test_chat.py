@@ -130,15 +130,15 @@ def test_a_server_that_recovers_is_forgiven_and_counted():
 
 def test_retry_after_is_respected():
     with ChatServer([Say(status=429, headers={"Retry-After": "0.6"}), "fine"]) as s:
-        t = time.monotonic(); assert client(s).ask("r", say()).text == "fine" and 0.6 <= time.monotonic() - t < 10
+        t = time.monotonic(); assert client(s).ask("r", say()).text == "fine" and 0.6 <= time.monotonic() - t < 3
     with ChatServer([Say(status=503, headers={"Retry-After": "nonsense"}), "fine"]) as s:
-        t = time.monotonic(); assert client(s).ask("r", say()).text == "fine" and time.monotonic() - t < 10
+        t = time.monotonic(); assert client(s).ask("r", say()).text == "fine" and time.monotonic() - t < 1
 
 def test_a_dead_server_fails_within_seconds():
     with socket.socket() as x: x.bind(("127.0.0.1", 0)); port = x.getsockname()[1]
     t = time.monotonic()
     with pytest.raises(ChatError, match=f"127.0.0.1:{port}/v1.*role planner.*connection refused, 4 tries.*start it") as e: client(f"http://127.0.0.1:{port}/v1", pause=0.5).ask("planner", say())
-    assert time.monotonic() - t < 20
+    assert time.monotonic() - t < 4
 
 def test_an_unknown_host_and_a_wrong_scheme():
     with pytest.raises(ChatError, match="name is unknown"): client("http://no-such-host.invalid/v1").ask("r", say())
@@ -150,13 +150,13 @@ def test_a_server_that_hangs_ends_by_the_timeout(answer):
     with ChatServer(answer) as s:
         t = time.monotonic()
         with pytest.raises(ChatError, match="within 0.5 s, 2 tries.*timeout") as e: client(s, timeout=0.5).ask("r", say())
-        assert time.monotonic() - t < 10 and s.count == 2
+        assert time.monotonic() - t < 3 and s.count == 2
 
 def test_patience_ends_the_retries():
     with ChatServer(Say(status=500)) as s:
         chat = client(s, pause=0.2); chat.patience.total = 0.5; t = time.monotonic()
         with pytest.raises(ChatError): chat.ask("r", say())
-        assert time.monotonic() - t < 10 and s.count < 5
+        assert time.monotonic() - t < 1.5 and s.count < 5
 
 def test_passwords_are_neither_taken_in_addresses_nor_repeated_from_servers():
     with ChatServer(Say(f"Incorrect API key provided: {KEY}", status=401)) as s:
@@ -278,7 +278,7 @@ def test_images_stand_between_evidence_and_task():
 
 # ---------------------------------------------------------------- speed and weight
 
-def test_our_time_per_call_is_a_matter_of_milliseconds(tmp_path):
+def test_our_time_per_call_is_under_five_milliseconds(tmp_path):
     "Prompt, log, request and parse, with a server that answers at once; and replayed."
     evidence = [ev(i, f"Piece {i}: " + "the ferry leaves the harbour " * 6) for i in range(30)]
     with spawn("--say", '{"answer": "B"}') as url:
@@ -287,7 +287,7 @@ def test_our_time_per_call_is_a_matter_of_milliseconds(tmp_path):
             took = []
             for i in range(100):
                 t = time.perf_counter(); r = chat.ask("answerer", evidence_prompt(Question(f"q{i}", "v", f"When {i}?", ("a", "b")), evidence, "Answer."), Letter, trace=Trace()); took.append(time.perf_counter() - t); assert r.replayed == replayed
-            print(f"\n{'replayed' if replayed else 'asked'}: median {sorted(took)[50] * 1e3:.2f} ms a call, the server's own time included"); assert sorted(took)[50] < 0.05
+            print(f"\n{'replayed' if replayed else 'asked'}: median {sorted(took)[50] * 1e3:.2f} ms a call, the server's own time included"); assert sorted(took)[50] < 0.005
 
 def test_sixty_four_at_once_come_near_the_ideal_rate(tmp_path):
     "A server of 50 ms: 1,280 calls a second are ideal. On a busy machine the server itself falls behind, so a bare client on the same server is measured beside."

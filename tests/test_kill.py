@@ -107,7 +107,7 @@ def test_twenty_kills(undisturbed, kit, tmp_path):
             if (folders := list(place.runs.glob("[0-9a-f]*"))) and (folders[0] / "run.json").exists():
                 kept = open_run(folders[0]).records(); assert all(r["error"] is None for r in kept)                          # what stands there is whole
         before = s.count; run = place.finish(); until(lambda: s.open == 0)
-    assert sum(done) >= 10, done                                                # most kills hit a run that was under way
+    assert sum(done) >= 15, done                                                # most kills hit a run that was under way
     assert s.count <= CALLS * n + KILLS * WORKERS and before < CALLS * n + KILLS * WORKERS
     assert run.missing == run.aside == [] and not list(tmp_path.rglob("*.tmp"))
     same(place, undisturbed)

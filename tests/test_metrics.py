@@ -68,7 +68,7 @@ def test_a_letter_is_the_questions_own_and_stands_in_the_reply(text, letters):
 
 @pytest.mark.parametrize("text", ["answer" + " " * 200_000, "*" * 200_000, "the answer is " * 20_000, "(" * 100_000 + "B", "A.\n" * 50_000, "<answer>" * 20_000, "\\boxed{" * 30_000])
 def test_long_replies_are_read_quickly(text):
-    t = time.process_time(); extract(text, "ABCD"); assert time.process_time() - t < 5
+    t = time.perf_counter(); extract(text, "ABCD"); assert time.perf_counter() - t < 2
 
 
 # ---- means
@@ -289,10 +289,10 @@ def test_cost_by_hand():
     assert spread(rs) == {1: 1, 2: 1} and spread(rs, "operations") == {"listen": 1, "look": 4} and by_role(rs).loc["planner", "calls"] == 3 and phases(rs)["answer"] == 1.0
 
 
-def test_3200_answers_are_scored_at_once():
+def test_3200_answers_are_scored_within_half_a_second():
     groups = [dict(video=f"{i:03d}", kind="logic" if i % 3 else "relevance", structure=["[1,2,3,4]", "[1,[2,3],4]", "[[1,2],3,4]"][i % 3], level=i % 3 + 1, right="1011") for i in range(800)]
     b, rs = v2_like(groups)
     b.by_id = {q.id: Question(q.id, q.video, "What is said about the van?", tuple("abcdefgh")) for q in b.questions}
     rs = [dict(r, text=f"Looking at the frames one by one, the van is red and the man leaves it at the door.\nThe best answer is: {'ABCDEFGH'[i % 8]}. the red van", evidence=ev((10, 20, 0))) for i, r in enumerate(rs)]
-    t = time.process_time(); s = scored(rs, b); by(rs); group_table(rs, b); by_verdict(rs); grounded(rs, b); took = time.process_time() - t
-    assert s.n == 3200 and s.value == 1 / 8 and took < 2, took # half a second on an idle machine
+    t = time.perf_counter(); s = scored(rs, b); by(rs); group_table(rs, b); by_verdict(rs); grounded(rs, b); took = time.perf_counter() - t
+    assert s.n == 3200 and s.value == 1 / 8 and took < .5, took

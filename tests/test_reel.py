@@ -91,10 +91,29 @@ def test_making_a_reel_of_two_thousand_clips_opens_none(tmp_path, monkeypatch):
     assert len(next(r.frames(1, Span(moment(2, "11000000"), moment(2, "11010000"))))[0]) == 4 and len(opened) <= 9
     assert len(r.fingerprint) == 32 and len(opened) <= 9
 
+def test_what_fails_is_not_noted(week, monkeypatch):
+    "A disk that fails once: the clip is a gap today and a clip tomorrow."
+    whole = open_video(week).fingerprint
+    def sick(*a, **k): raise OSError(5, "Input/output error")
+    def refused(path): raise InputError(f"{path}: Input/output error")
+    for p in (rooms.home() / "reels").iterdir(): p.unlink()
+    with monkeypatch.context() as m:
+        m.setattr(rooms, "fingerprint", sick); assert open_video(week).fingerprint != whole
+        m.setattr(rooms, "Video", refused)
+        with pytest.raises(InputError, match="none of its 3 clips can be read"): open_video(week).duration
+    r = open_video(week); assert r.fingerprint == whole and len(r.recorded()) == 2 and r.broken == {}
+
+def test_a_full_disk_costs_the_notes_only(week, monkeypatch):
+    for p in (rooms.home() / "reels").glob("*"): p.unlink()
+    def full(*a): raise OSError(28, "No space left on device")
+    monkeypatch.setattr(rooms, "write_atomic", full); r = open_video(week)
+    assert len(r.fingerprint) == 32 and len(r.recorded()) == 2 and not list((rooms.home() / "reels").glob("*"))
+
+
 def test_what_was_found_out_is_not_asked_again(week, monkeypatch):
     first, opened = open_video(week), []; want = first.recorded(), first.fingerprint, first.duration
     with monkeypatch.context() as m:
-        m.setattr(rooms, "Video", lambda p: opened.append(p) or Video(p)); m.setattr(rooms, "content", lambda p: opened.append(p))
+        m.setattr(rooms, "Video", lambda p: opened.append(p) or Video(p)); m.setattr(rooms, "fingerprint", lambda p, **k: opened.append(p))
         r = open_video(week); assert (r.recorded(), r.fingerprint, r.duration) == want and not opened
     for p in (rooms.home() / "reels").iterdir(): p.write_text("{half a")
     assert open_video(week).recorded() == want[0]

@@ -248,6 +248,7 @@ def test_command_runs_shows_and_names_what_failed(reveal, project):
     assert code == 1 and "t2: FAILED" in err and "t1: done" in err and "ValueError: no such thing" in text
     copy = text.split("t2 failed: see ")[1].splitlines()[0]; assert Path(copy).exists() and not list((project / "nbs").rglob("t2*.nbconvert*"))
     assert (out / "t1.csv").read_text().splitlines()[1] == "mini,replay,3,False" and "First &amp; best." in (out / "index.html").read_text() and "t1.csv" in (out / "README.md").read_text()
+    (project / "figures" / "mini-limit2").mkdir(); code, *_ = reveal("t1", "--set", "limit=2"); assert code == 0 and (project / "figures" / "mini-limit2" / "t1.csv").exists() and not (project / "figures" / "mini").exists()
     code, text, _ = reveal("t1", "--live", "--out", out, "--json"); assert code == 0 and json.loads(text)[0]["ok"] and (out / "t1.csv").read_text().splitlines()[1] == "mini,live,0,True", "what is settled would not be asked again"
 
 

@@ -474,7 +474,7 @@ def test_commands(tmp_path, monkeypatch):
 def test_resuming_3200_questions_and_the_cost_of_one(tmp_path):
     "Processor time, so that a busy machine does not decide."
     b = bench(3200, 100); Asked.seen = []; spec = RunSpec(f"{__name__}:Asked", b)
-    t0 = time.process_time(); go(b, tmp_path, limit=200); per = (time.process_time() - t0) / 200; assert per < 0.05, per
+    t0 = time.process_time(); go(b, tmp_path, limit=200); per = (time.process_time() - t0) / 200; assert per < 0.010, per
     rows = [r | dict(id=q.id, video=q.video) for r in open_run(tmp_path / "runs" / spec.id).records()[:1] for q in b.questions]
     (tmp_path / "runs" / spec.id / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    t0 = time.process_time(); run = go(b, tmp_path); took = time.process_time() - t0; assert took < 8 and run.missing == [] and len(Asked.seen) == 200, took
+    t0 = time.process_time(); run = go(b, tmp_path); took = time.process_time() - t0; assert took < 2 and run.missing == [] and len(Asked.seen) == 200, took

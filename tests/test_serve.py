@@ -109,7 +109,7 @@ def test_never_healthy_ends_at_the_timeout(fake, words, monkeypatch):
     t = time.monotonic()
     with pytest.raises(InputError, match="did not answer within 1 s"):
         with S.serve(dict(default=ROLE), timeout=1): pass
-    assert time.monotonic() - t < 30 and fake.left() == []
+    assert time.monotonic() - t < 8 and fake.left() == []
 
 
 def test_another_model_on_the_port_is_refused(fake):
@@ -261,7 +261,7 @@ def test_other_settings_in_the_same_process_are_refused_and_not_waited_for(llama
         t = time.monotonic()
         with pytest.raises(InputError, match="already serves"):
             with S.serve(dict(default=llama.role | dict(context=512))): pass
-        assert time.monotonic() - t < 10
+        assert time.monotonic() - t < 1
 
 
 # ------------------------------------------------------------------------------------------------ what is planned
@@ -306,7 +306,7 @@ def test_missing_weights_are_named_before_anything_starts(fake):
     t = time.monotonic()
     with pytest.raises(InputError, match="weights are not here. Fetch them: reveal models pull qwen2.5-coder-1.5b-q4"):
         with S.serve("qwen2.5-coder-1.5b-q4"): pass
-    assert time.monotonic() - t < 10
+    assert time.monotonic() - t < 2
     with pytest.raises(InputError, match="needs a .gguf file"):
         with S.serve(dict(default=dict(engine="llama.cpp", model="nothing.gguf"))): pass
 
