@@ -77,9 +77,10 @@ def evidence_prompt(
     images: Sequence = (),        # frames, JPEG or PNG bytes, or data URLs; after the evidence, before the task
     order: str = "evidence",      # "video": evidence before the question, for agents that show every question the same evidence; "task": the task first, only to measure what the shared prefix saves
     rules: str = "",              # what stays the same over many calls of one agent: between question and evidence, so that it is read once
+    standing: str = "",           # of a role that sees no evidence: the part of its instruction that is the same for every question, before the question, so that it is read once for all
 ) -> list[dict]: # OpenAI messages
     "The messages of one call: everything that roles share first, the task last."
-    ask = posed(question)
+    ask = f"{standing}\n\n{posed(question)}" if standing else posed(question)
     seen = "".join(_piece(e.id, e.span, e.text) for e in evidence)
     shown = f"Evidence:{seen}\n\n" if seen else ""
     ask += f"\n\n{rules}" if rules else ""
@@ -350,8 +351,10 @@ class Chat:
             self._count(trace, role, dict(failed=1, retried=max(0, len(failed) - 1)))
             raise _error(f, e, role, max(1, len(failed)), time.monotonic() - begun) from None
         reply = _read(call, role, replayed, schema, logprobs)
-        self._count(trace, role, dict(calls=1, **call.usage, retried=len(failed), replayed=int(replayed), problem=int(bool(reply.problem))), call.seconds)
-        if trace is not None: trace.add("call", role=role, key=call.key[:16], **call.usage, problem=reply.problem)
+        again = replayed and trace is not None and any(x["kind"] == "call" and x["key"] == call.key[:16] for x in trace.events)
+        usage, took = (dict.fromkeys(("prompt", "cached"), call.usage.get("prompt", 0)) | dict(completion=0), 0.0) if again else (call.usage, call.seconds)   # no model read or wrote it a second time
+        self._count(trace, role, dict(calls=1, **usage, retried=len(failed), replayed=int(replayed), repeated=int(again), problem=int(bool(reply.problem))), took)
+        if trace is not None: trace.add("call", role=role, key=call.key[:16], **usage, problem=reply.problem)
         return reply
 
     def serving(self, role: str, e: Endpoint) -> Endpoint:

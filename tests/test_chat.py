@@ -45,10 +45,10 @@ def test_usage_and_time_go_to_the_trace_by_role():
     script = [Say('{"answer": "B"}', usage=dict(prompt_tokens=100, completion_tokens=7, prompt_tokens_details=dict(cached_tokens=60)), delay=0.1), Say(status=500), Say("odd", usage=dict(prompt_tokens=10, completion_tokens=1, prompt_tokens_details=None))]
     with ChatServer(script) as s:
         chat, trace = client(s), Trace()
-        chat.ask("answerer", say("1"), Letter, trace=trace); chat.ask("planner", say("2"), Letter, trace=trace); chat.ask("answerer", say("1"), Letter, trace=trace)
-        assert dict(trace.usage) == {"calls/answerer": 2, "prompt/answerer": 200, "cached/answerer": 120, "completion/answerer": 14, "replayed/answerer": 1,
+        first = chat.ask("answerer", say("1"), Letter, trace=trace); chat.ask("planner", say("2"), Letter, trace=trace); chat.ask("answerer", say("1"), Letter, trace=trace)
+        assert dict(trace.usage) == {"calls/answerer": 2, "prompt/answerer": 200, "cached/answerer": 160, "completion/answerer": 7, "replayed/answerer": 1, "repeated/answerer": 1,   # the third call is the first again: nobody reads or writes
                                      "calls/planner": 1, "prompt/planner": 10, "completion/planner": 1, "retried/planner": 1, "problem/planner": 1}
-        assert trace.seconds["model/answerer"] >= 0.2 and [e["role"] for e in trace.of("call")] == ["answerer", "planner", "answerer"] and "not JSON" in trace.of("call")[1]["problem"]
+        assert trace.seconds["model/answerer"] == first.seconds >= 0.1 and [e["role"] for e in trace.of("call")] == ["answerer", "planner", "answerer"] and "not JSON" in trace.of("call")[1]["problem"]
         json.dumps(trace.to_dict())
 
 def test_the_key_knows_the_model_and_not_the_address():
@@ -240,6 +240,14 @@ def test_evidence_first_saves_what_task_first_does_not():
             chat = client(s); chat.ask("verifier", evidence_prompt(Q, evidence[:7], "Judge the evidence. " * 3, order=order)); r = chat.ask("answerer", evidence_prompt(Q, evidence, "Answer with a letter.", order=order))
             shares[order] = r.usage["cached"] / r.usage["prompt"]
     assert shares["evidence"] > 0.85 and shares["task"] < 0.25, shares
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_what_a_role_is_always_told_is_shared_by_all_its_questions(task1, task2):
+    "Two questions, two tasks, one standing instruction: both prompts begin with it, and the task still stands at the end."
+    other = Question("q2", "harbour", "Does anybody sing?", ("the baker", "nobody")); rules = "The criteria are these. " * 40
+    a, b = (evidence_prompt(q, (), t, standing=rules) for q, t in ((Q, task1), (other, task2)))
+    assert a[0] == b[0] and all(m[1]["content"].startswith(f"{rules}\n\nQuestion: ") for m in (a, b)) and a[1]["content"].endswith(f"\n\n{task1}")
+    assert rules in evidence_prompt(Q, (), task1, standing=rules, order="task")[1]["content"]
 
 def test_roles_without_evidence_see_none_and_the_prompt_reads_well():
     assert evidence_prompt(Q, (), "Name criteria.")[1]["content"] == "Question: When does the ferry leave?\nA. at nine\nB. at ten\n\nName criteria."

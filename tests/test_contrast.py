@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from reveal_kit.contrast import FILTERS, Example, Funnel, Labels, Pair, candidates, contrast, gold_text, label, label_schema, read_labels, same, training
 from reveal_kit.core import Evidence, InputError, Question, Segment, Span
-from reveal_kit.refine import (Operation, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
+from reveal_kit.refine import (WRITING, Operation, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
                                validate)
 from reveal_kit.replies import Reply, parse_reply, schema_of
 from reveal_kit.rubrics import Criterion, RubricPool, load_pool, parse_pool
@@ -191,6 +191,25 @@ def test_the_proposer_sees_both_sides_and_its_reply_fits_the_schema():
     text = str(chat.asked[0][1])
     for part in ("cause (weight 2): asks for cause", "B. engine repair", "because of the repair", "the ferry waits", "scored 0.50 now", "scored 0.25 now"): assert part in text
     assert chat.asked[0][0] == "proposer" and len(ops) == 2 and not counts
+
+
+def test_a_proposer_may_be_held_to_some_operations_and_to_the_names_of_the_pool():
+    chat = Always(proposal(dict(op="add", criterion=GOOD | dict(kinds=["cause"]))))
+    propose(chat, pool, pair(1), 0.5, 0.25, ops=WRITING)
+    text, schema = str(chat.asked[0][1]), chat.asked[0][2]
+    assert "add: a new criterion. rewrite: a better wording of one. decompose: one split in two." in text and "reweight" not in text and "delete" not in text
+    fits = lambda *ops: parse_reply(proposal(*ops), schema)[1] == ""
+    new = GOOD | dict(kinds=["cause"])
+    assert fits(dict(op="rewrite", target="cause", criterion=new)) and not fits(dict(op="rewrite", target="nobody", criterion=new)) and not fits(dict(op="reweight", target="cause", weight=2.0))
+    for ops, why in ((("add", "burn"), "'burn' are unknown"), ((), "is empty")):
+        with pytest.raises(InputError, match=why): proposal_schema(ops=ops)
+
+
+def test_rounds_may_have_proposers_of_their_own_and_the_last_one_stays():
+    asked = []
+    def of(name): return lambda *a: (asked.append(name), ([], {}))[1]
+    refine(RubricPool((C("because"),)), [pair(0)], [pair(1), pair(2, good="unclear")], Toy, [of("first"), of("then")], letters, rounds=3, patience=3)
+    assert asked == ["first", "then", "then"]
 
 
 # ---- clusters and weights

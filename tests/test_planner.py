@@ -159,6 +159,7 @@ def test_the_repair_prompt_is_the_view_and_nothing_else():
     text = str(chat.asked[0][1])
     for part in ("Already tried", "When does the ferry leave?: new evidence", "Uniform Sampling: nothing new", "1:05-1:20, 5:00-5:10", "<missing_evidence>the stated reason for the delay</missing_evidence>", q.text): assert part in text
     assert p.reasoning == "look everywhere" and tr.of("plan")[0]["round"] == 2 and tr.of("plan")[0]["strategy"] == UNIFORM
+    assert chat.asked[0][1][1]["content"].startswith("When the evidence found so far is not enough") and "write 1 to 4 new" in text   # the same for every question, so it is read once
     bare = repair_task(PlannerView((), (), "", ()))
     assert "- nothing" in bare and "covered: none" in bare and "<missing_evidence>not named</missing_evidence>" in bare
     props = schema_of(repair_schema(4))["properties"]
