@@ -21,7 +21,7 @@ from .chat import evidence_prompt, quote
 from .contrast import Pair, gold_text
 from .core import InputError, Question, Trace
 from .online import unit
-from .rubrics import KINDS, Criterion, RubricPool
+from .rubrics import KINDS, Criterion, RubricPool, matching
 from .verifier import Verdict
 
 # %% ../nbs/12b_refine.ipynb #9eae98f1
@@ -34,16 +34,18 @@ class Operation:
     weight: float | None = None             # for `reweight`
 
 def apply(pool: RubricPool, o: Operation) -> RubricPool:
-    "The pool after `o`; raises `ValueError` with the reason when `o` is invalid."
+    "The pool after `o`; raises `ValueError` with the reason when `o` is invalid. What is added under a name that the pool has is a rewrite of it."
     size = {"add": (1, 1), "rewrite": (1, 1), "decompose": (2, 4), "delete": (0, 0), "reweight": (0, 0)}
     if o.op not in size: raise ValueError("unknown operation")
     if o.op != "add" and o.target not in pool: raise ValueError("unknown target")
     if not size[o.op][0] <= len(o.criteria) <= size[o.op][1]: raise ValueError("wrong number of criteria")
+    if o.op == "add" and o.criteria[0].name in pool: o = replace(o, op="rewrite", target=o.criteria[0].name)
     others = [c for c in pool if o.op == "add" or c.name != o.target]
     if o.op == "reweight": new = (_reweighted(pool[o.target], o.weight),)
     elif o.op in ("rewrite", "decompose"): new = tuple(replace(c, weight=pool[o.target].weight / len(o.criteria)) for c in o.criteria)
     else: new = o.criteria
     if not others and not new: raise ValueError("last criterion")
+    if o.op == "rewrite" and replace(new[0], provenance=pool[o.target].provenance) == pool[o.target]: raise ValueError("changes nothing")
     names = [c.name for c in (*others, *new)]
     if len({*names}) < len(names): raise ValueError("name taken")
     at = len(others) if o.op == "add" else pool.names.index(o.target)
@@ -66,10 +68,12 @@ $positive
 Misleading evidence, same topic but it does not prove the answer (scored $low now):
 $negative
 
-Propose 1 to $most changes, so that sufficient evidence scores high and misleading evidence scores low, for this and for similar questions.
+lacking: what the sufficient evidence shows and the misleading evidence does not, in general words.
+Then propose 1 to $most changes, so that sufficient evidence scores high and misleading evidence scores low, for this and for every similar question about any video.
 $operations
-A criterion is general: no names, objects or numbers of this question. It has a name (one word), a description (what the evidence must show), full, half and none (what earns 1, 0.5 and 0) and kinds of question.
-Reply with JSON: {"operations": [...]}"""
+A criterion is general: it says "the person in question", "the thing in question", "the option", and never who or what that is here. It has a new name (one word), a description (what the evidence must show), full, half and none (what earns 1, 0.5 and 0) and kinds of question, like this one of the list:
+$example
+Reply with JSON: {"lacking": "...", "operations": [...]}"""
 
 # %% ../nbs/12b_refine.ipynb #fa8ee4ab
 @lru_cache(maxsize=64)
@@ -87,7 +91,7 @@ def proposal_schema(
     old = Literal[targets] if targets else short
     shapes = dict(add=dict(criterion=new), rewrite=dict(target=old, criterion=new), decompose=dict(target=old, first=new, second=new), delete=dict(target=old), reweight=dict(target=old, weight=float))
     models = [create_model(op.title(), op=(Literal[op], ...), **{k: (t, ...) for k, t in shapes[op].items()}) for op in ops]
-    return create_model("Proposal", operations=(list[Union[tuple(models)]], Field(json_schema_extra=dict(minItems=1, maxItems=most))))
+    return create_model("Proposal", lacking=(Annotated[str, Field(json_schema_extra=dict(maxLength=200))], ...), operations=(list[Union[tuple(models)]], Field(json_schema_extra=dict(minItems=1, maxItems=most))))
 
 # %% ../nbs/12b_refine.ipynb #b0448448
 def copies(c: Criterion, question: Question, run: int = 4) -> bool:
@@ -133,11 +137,12 @@ def propose(
     trace: Trace | None = None,
 ) -> tuple[list[Operation], Counter]:
     "Ask the role `proposer` how the pool should change for one pair."
+    example = next((c for c in pool if c not in matching(pool, pair.question)), pool.criteria[0])   # one for other questions, so that copying it is of no use
     lines = lambda evidence: "\n".join(f"[{e.span}] {quote(e.text)}" for e in evidence)
     task = Template(PROPOSE_TASK).substitute(catalogue="\n".join(f"- {c.name} (weight {c.weight:g}): {c.description}" for c in pool), gold=gold_text(pair.question, pair.gold),
                                              positive=lines(pair.positive), negative=lines(pair.negative), high=f"{high:.2f}", low=f"{low:.2f}", most=most,
-                                             operations=" ".join(f"{o}: {OPERATIONS[o]}." for o in ops))
-    return read_proposal(chat.ask("proposer", evidence_prompt(pair.question, (), task), schema=proposal_schema(most, tuple(ops), pool.names), question=pair.question.id, max_tokens=600, trace=trace).text, pair.question)
+                                             example=json.dumps({k: getattr(example, k) for k in ("name", "description", "full", "half", "none", "kinds")}, ensure_ascii=False), operations=" ".join(f"{o}: {OPERATIONS[o]}." for o in ops))
+    return read_proposal(chat.ask("proposer", evidence_prompt(pair.question, (), task), schema=proposal_schema(most, tuple(ops), pool.names), question=pair.question.id, max_tokens=700, trace=trace).text, pair.question)
 
 # %% ../nbs/12b_refine.ipynb #d730c849
 def merge_similar(
