@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['NEGATION_CUES', 'KINDS', 'is_negation', 'question_kinds', 'Criterion', 'RubricPool', 'catalogue', 'matching',
-           'load_pool', 'parse_pool', 'save_pool']
+           'shipped_pools', 'load_pool', 'parse_pool', 'save_pool']
 
 # %% ../nbs/11_rubrics.ipynb #d042f7ba
 import hashlib, math, re
@@ -166,14 +166,20 @@ def _criterion(path, node) -> Criterion:
     except ValueError as e: _fail(path, f["weight"] if "weight of" in str(e) else f["kinds"] if "kinds of" in str(e) else node, e)
 
 # %% ../nbs/11_rubrics.ipynb #2792b42a
+_SHIPPED = Path(str(files("reveal_kit"))) / "assets" / "rubrics"
+
+def shipped_pools() -> list[str]:
+    "The names of the pools that come with the kit."
+    return sorted(p.stem for p in _SHIPPED.glob("*.yaml"))
+
 def load_pool(
-    source: str | Path, # a file, or the name of a shipped pool: `starter`
+    source: str | Path, # a file, or the name of a shipped pool, see `shipped_pools`
 ) -> RubricPool:
     "Read and check a rubric file; every refusal names the file and the line."
     path = Path(source)
-    if not path.suffix and not path.is_file(): path = Path(str(files("reveal_kit") / "assets" / "rubrics" / f"{path.name}.yaml"))
+    if not path.suffix and not path.is_file(): path = _SHIPPED / f"{path.name}.yaml"
     try: text = path.read_text(encoding="utf-8")
-    except OSError as e: raise InputError(f"{source}: no rubric file can be read there ({e.strerror}). Give a .yaml file or the name of a shipped pool.") from None
+    except OSError as e: raise InputError(f"{source}: no rubric file can be read there ({e.strerror}). Give a .yaml file or the name of a shipped pool ({', '.join(shipped_pools())}).") from None
     except UnicodeDecodeError: raise InputError(f"{path}: not UTF-8 text. Save the rubric file as UTF-8.") from None
     return parse_pool(text, str(path))
 
