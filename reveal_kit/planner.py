@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['TEXT', 'DEPENDENT_CUES', 'REPEATED', 'KNOWN', 'DECOMPOSE_RULES', 'DECOMPOSE_TASK', 'PER_OPTION_TASK', 'REPAIR_RULES',
-           'REPAIR_TASK', 'Plan', 'words', 'tidy', 'jaccard', 'screen', 'decompose_schema', 'read_queries', 'decompose',
-           'repair_schema', 'repair_task', 'read_repair', 'repair', 'uniform_unvisited']
+           'REPAIR_TASK', 'OUTCOMES', 'Plan', 'words', 'tidy', 'jaccard', 'screen', 'decompose_schema', 'read_queries',
+           'decompose', 'repair_schema', 'repair_task', 'read_repair', 'repair', 'uniform_unvisited']
 
 # %% ../nbs/13_planner.ipynb #2ec43a0b
 import re
@@ -159,6 +159,9 @@ Times covered: $covered
 Choose the next retrieval.
 Reply with JSON: {"strategy": "Text Retrieval" or "Uniform Sampling", "queries": ["..."], "reasoning": "one sentence"}"""
 
+OUTCOMES = ("nothing new", "new evidence")   # of an earlier query
+_outcome = re.compile(rf"(?:\s*:\s*(?:{'|'.join(OUTCOMES)})\b\.?)+\s*$", re.I)
+
 @lru_cache(maxsize=8)
 def repair_schema(most: int) -> type[BaseModel]:
     "The reply of section B.3."
@@ -168,7 +171,7 @@ def repair_schema(most: int) -> type[BaseModel]:
 def repair_task(view: PlannerView) -> str:
     "What the planner is asked; all it learns of the online memory is in here, and none of it can close a tag or open a line."
     line = lambda text: " ".join(neutral(text).split())
-    tried = "\n".join(f"- {line(q)}: {'new evidence' if g else 'nothing new'}" for q, g in zip(view.history, view.gained)) or "- nothing"
+    tried = "\n".join(f"- {line(q)}: {OUTCOMES[g]}" for q, g in zip(view.history, view.gained)) or "- nothing"
     return Template(REPAIR_TASK).substitute(tried=tried, covered=", ".join(map(str, view.covered)) or "none", missing=line(view.analysis) or "not named")
 
 # %% ../nbs/13_planner.ipynb #1b6bcde3
@@ -189,6 +192,7 @@ def read_repair(
     if strategy not in (TEXT, UNIFORM): counts["unparsed"] = 1; strategy = TEXT if said else UNIFORM
     if strategy == UNIFORM and said: counts["ignored"] = len(said); said = []
     for s in said:
+        if isinstance(s, str) and (own := _outcome.sub("", s)) != s: counts["echoed"] += 1; s = own   # copied with the outcome that the list of earlier queries gives: without it the rules see the repetition
         q, what = tidy(s, limit) if isinstance(s, str) else ("", "empty")
         if what: counts[what] += 1
         if q: usable.append(q)

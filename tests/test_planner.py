@@ -153,6 +153,12 @@ def test_repair_rejects_what_is_known_and_falls_back():
     assert repair(Always(action(TEXT, "the ferry at noon")), q, view, evidence=known, encode=enc, cosine_limit=1.01).strategy == TEXT
 
 
+def test_a_query_copied_with_its_outcome_counts_as_the_repetition_it_is():
+    "Seen of a small model: `When does the ferry leave?: new evidence`, word for word from the list of what was tried."
+    p = repair(Always(action(TEXT, "When does the ferry leave?: new evidence", "who sings: Nothing new: new evidence.", "is there new evidence")), q, view)
+    assert p.queries == ("who sings", "is there new evidence") and p.rejected == (("When does the ferry leave?", REPEATED),) and p.counts == {"echoed": 2, "repeated": 1}
+
+
 def test_the_repair_prompt_is_the_view_and_nothing_else():
     chat, tr = Always(action(UNIFORM, reasoning="look\neverywhere")), Trace()
     p = repair(chat, q, view, 2, tr)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from reveal_kit.core import InputError, Question
-from reveal_kit.rubrics import KINDS, Criterion, RubricPool, catalogue, is_negation, load_pool, matching, parse_pool, question_kinds, save_pool
+from reveal_kit.rubrics import KINDS, Criterion, RubricPool, catalogue, is_negation, load_pool, matching, parse_pool, question_kinds, save_pool, shipped_pools
 
 GOOD = """name: mine
 threshold: 0.6
@@ -77,7 +77,7 @@ def test_odd_files_are_refused(text, says):
 
 def test_absent_and_unreadable_files(tmp_path):
     with pytest.raises(InputError, match="no rubric file"): load_pool(tmp_path / "none.yaml")
-    with pytest.raises(InputError, match="no rubric file"): load_pool("nosuchpool")
+    with pytest.raises(InputError, match=r"no rubric file .*shipped pool \(.*starter"): load_pool("nosuchpool")
     with pytest.raises(InputError, match="no rubric file"): load_pool("../../core")
     (f := tmp_path / "latin.yaml").write_bytes("name: é".encode("latin-1"))
     with pytest.raises(InputError, match="UTF-8"): load_pool(f)
@@ -86,6 +86,12 @@ def test_absent_and_unreadable_files(tmp_path):
 def test_a_folder_of_the_same_name_does_not_hide_a_shipped_pool(tmp_path, monkeypatch):
     (tmp_path / "starter").mkdir(); monkeypatch.chdir(tmp_path)
     assert load_pool("starter").name == "starter"
+
+
+@pytest.mark.parametrize("name", shipped_pools())
+def test_every_shipped_pool_reads_and_says_where_it_comes_from(name):
+    p = load_pool(name)
+    assert p.name == name and ({c.provenance for c in p} == {"hand"} if p.origin == "hand" else "train questions" in p.origin)
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=40).filter(lambda s: s.strip() and s == s.strip())
