@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from reveal_kit.contrast import FILTERS, Example, Funnel, Labels, Pair, candidates, contrast, gold_text, label, label_schema, read_labels, same, training
 from reveal_kit.core import Evidence, InputError, Question, Segment, Span
-from reveal_kit.refine import (WRITING, Operation, apply, best_threshold, by_criterion, copies, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
+from reveal_kit.refine import (WRITING, Operation, apply, best_threshold, by_criterion, copies, generalise, hold_out, merge_similar, normalise, proposal_schema, propose, read_proposal, refine, separates, separation,
                                validate)
 from reveal_kit.replies import Reply, parse_reply, schema_of
 from reveal_kit.rubrics import Criterion, RubricPool, load_pool, parse_pool
@@ -164,11 +164,11 @@ def proposal(*ops): return json.dumps(dict(lacking="the reason", operations=list
 
 def test_a_proposal_is_read_with_its_faults_counted():
     ops, counts = read_proposal("Well: " + proposal(dict(op="add", criterion=GOOD), dict(op="delete", target="order"), dict(op="reweight", target="gist", weight=2), dict(op="decompose", target="cause", first=GOOD, second=GOOD | dict(name="link")),
-                                                    "add", dict(op="add", criterion=GOOD | dict(half="")), dict(op="add", criterion=[]), dict(op="add", criterion=GOOD | dict(full="it was engine repair")), dict(op="reweight", target="gist", weight=True)), q)
+                                                    "add", dict(op="add", criterion=GOOD | dict(half="")), dict(op="add", criterion=[]), dict(op="add", criterion=GOOD | dict(full="why does the ferry leave")), dict(op="add", criterion=GOOD | dict(half="Stated")), dict(op="reweight", target="gist", weight=True)), q)
     assert [o.op for o in ops] == ["add", "delete", "reweight", "decompose", "reweight"] and ops[4].weight is None
     c = ops[0].criteria[0]
     assert c.name == "stated_reason" and c.kinds == ("cause",) and c.provenance == "add for h1" and [x.name for x in ops[3].criteria] == ["stated_reason", "link"]
-    assert counts == {"malformed": 2, "bad criterion": 1, "copies the question": 1}
+    assert counts == {"malformed": 2, "bad criterion": 1, "copies the question": 1, "levels alike": 1}
     for bad in ("", "no", "{", '{"operations": 3}', "[1]", '{"a": ' * 3000): assert read_proposal(bad, q) == ([], {"unparsed": 1})
 
 
@@ -187,6 +187,16 @@ def test_a_criterion_may_not_copy_its_question():
     assert copies(C("x"), Question("q", "v", "is it asks for x or not")) is False
     assert copies(Criterion("x", "whether the Ferry leave late, today", "a", "b", "c"), q) and copies(Criterion("x", "d", "engine  repair", "b", "c"), q)
     assert not copies(Criterion("x", "the ferry leave", "engine", "repair", "storm"), q)
+
+
+def test_a_criterion_is_freed_of_the_case_it_was_written_for():
+    "Options and proper names go; an option's word stays where the pool itself uses it, and so do capitals that begin a sentence."
+    x = Question("h3", "harbour", "Who carried the old lamp?", ("Karen", "after", "the tall Miller"))
+    free = lambda t: generalise(t, x, frozenset({"after", "ocr"}))
+    assert free("The lamp is carried by Karen. Adam and Karen saw it after noon.") == "The lamp is carried by the option. Adam and the option saw it after noon."
+    assert free("It names Adam and the tall miller, or the OCR of Tim.") == "It names the one in question and the option, or the OCR of the one in question."
+    ops, counts = read_proposal(proposal(dict(op="add", criterion=GOOD | dict(description="It shows that Karen did it."))), x)
+    assert ops[0].criteria[0].description == "It shows that the option did it." and not counts
 
 
 def test_the_proposer_sees_both_sides_and_its_reply_fits_the_schema():
