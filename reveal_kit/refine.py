@@ -39,7 +39,7 @@ def apply(pool: RubricPool, o: Operation) -> RubricPool:
     if o.op not in size: raise ValueError("unknown operation")
     if o.op != "add" and o.target not in pool: raise ValueError("unknown target")
     if not size[o.op][0] <= len(o.criteria) <= size[o.op][1]: raise ValueError("wrong number of criteria")
-    if o.op == "add" and o.criteria[0].name in pool: o = replace(o, op="rewrite", target=o.criteria[0].name)
+    if o.op == "add" and (c := o.criteria[0]).name in pool: o = replace(o, op="rewrite", target=c.name, criteria=(replace(c, provenance=re.sub("^add ", "rewrite ", c.provenance)),))
     others = [c for c in pool if o.op == "add" or c.name != o.target]
     if o.op == "reweight": new = (_reweighted(pool[o.target], o.weight),)
     elif o.op in ("rewrite", "decompose"): new = tuple(replace(c, weight=pool[o.target].weight / len(o.criteria)) for c in o.criteria)
