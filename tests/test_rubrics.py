@@ -1,10 +1,11 @@
 "Rubric files are checked line by line, pools survive a round trip, and a question's kinds come from its words alone."
+import re
 import string
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from reveal_kit.core import InputError, Question
+from reveal_kit.core import InputError, Question, root
 from reveal_kit.rubrics import KINDS, Criterion, RubricPool, catalogue, is_negation, load_pool, matching, parse_pool, question_kinds, save_pool, shipped_pools
 
 GOOD = """name: mine
@@ -92,6 +93,14 @@ def test_a_folder_of_the_same_name_does_not_hide_a_shipped_pool(tmp_path, monkey
 def test_every_shipped_pool_reads_and_says_where_it_comes_from(name):
     p = load_pool(name)
     assert p.name == name and ({c.provenance for c in p} == {"hand"} if p.origin == "hand" else "train questions" in p.origin)
+
+
+def test_the_learned_pool_is_the_one_that_the_pipeline_learns_from_the_recorded_calls():
+    "`figures/mini/reveal_fig3.md` is written by every run of the pipeline's notebook; the shipped file must be what it says."
+    text = (root() / "figures" / "mini" / "reveal_fig3.md").read_text(encoding="utf-8")
+    learned, shipped, starter = parse_pool(text.partition("```yaml\n")[2].partition("```")[0]), load_pool("mini"), load_pool("starter")
+    assert learned == shipped and learned.names == starter.names
+    assert [c.name for c in shipped if c.provenance != "hand"] == ["identity", "attribute"] and all(re.fullmatch(r"rewrite for day[12]-\d\d", c.provenance) for c in shipped if c.provenance != "hand")
 
 
 words = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=40).filter(lambda s: s.strip() and s == s.strip())
