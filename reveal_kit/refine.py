@@ -99,8 +99,8 @@ def generalise(
     question: Question,
     known=frozenset(),      # lower-case words that a criterion may use, even where an option consists of one or they are capitals: those of the pool
 ) -> str:
-    "`text` with the question's options, and proper names whosever they are, replaced by what they are to the question."
-    for o in sorted(question.options, key=len, reverse=True):
+    "`text` with the question's options, and proper names inside a sentence, replaced by what they are to the question."
+    for o in sorted((o.strip(" .,;:!?") for o in question.options), key=len, reverse=True):   # some benchmarks end every option with a full stop
         if len(o.split()) > 1 or (len(o) > 2 and o.lower() not in known): text = re.sub(rf"\b(?:(?:the|an?) )?{re.escape(o)}\b", "the option", text, flags=re.I)
     text = re.sub(r"(?<![.?!] )(?<!^)\b(?:the )?[A-Z][a-z]+\b", lambda m: m[0] if m[0].split()[-1].lower() in known else "the one in question", text)
     return re.sub(r"\b(the one in question)(?:(?: and)? the one in question)+", r"\1", text)
@@ -293,6 +293,7 @@ def refine(
 ) -> Refinement:
     "Refine `pool` until validation stabilises; never returns a pool that validates worse than the one given."
     proposers = [proposer] if callable(proposer) else list(proposer)
+    if not proposers: raise InputError("proposer is an empty list: give one, or one per round")
     if not held: raise InputError("no held-out pairs: give at least two contrastive pairs, so that one can be held out")
     rank = lambda v: (v.accuracy, v.separation.auroc)
     best = validate(held, verifier(pool)); working, idle, stopped = list(construction), 0, f"{rounds} rounds"

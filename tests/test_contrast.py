@@ -193,6 +193,7 @@ def test_a_criterion_is_freed_of_the_case_it_was_written_for():
     "Options and proper names go; an option's word stays where the pool itself uses it, and so do capitals that begin a sentence."
     x = Question("h3", "harbour", "Who carried the old lamp?", ("Karen", "after", "the tall Miller"))
     free = lambda t: generalise(t, x, frozenset({"after", "ocr"}))
+    assert generalise("It names Karen there.", Question("h4", "harbour", "Who?", ("Karen.", "Tim."))) == "It names the option there."
     assert free("The lamp is carried by Karen. Adam and Karen saw it after noon.") == "The lamp is carried by the option. Adam and the option saw it after noon."
     assert free("It names Adam and the tall miller, or the OCR of Tim.") == "It names the one in question and the option, or the OCR of the one in question."
     ops, counts = read_proposal(proposal(dict(op="add", criterion=GOOD | dict(description="It shows that Karen did it."))), x)
@@ -333,6 +334,7 @@ def test_misjudged_held_out_pairs_are_the_next_working_set():
 
 def test_held_out_pairs_are_needed_and_the_split_is_stable():
     with pytest.raises(InputError, match="at least two"): refine(pool, [pair(0)], [], Toy, adding(), letters)
+    with pytest.raises(InputError, match="empty list"): refine(pool, [pair(0)], [pair(1)], Toy, [], letters)
     ps = [pair(i) for i in range(9)]
     a, b = hold_out(ps); c, d = hold_out(ps[::-1])
     assert a == c and b == d and len(b) == 4 and {p.question.id for p in a + b} == {f"h{i}" for i in range(9)} and hold_out(ps, seed=1) != (a, b)
