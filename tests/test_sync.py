@@ -1,5 +1,5 @@
 "Notebooks are the source: the committed library is exactly what they export, and they are clean."
-import csv, json, os, re, shutil, subprocess, sys
+import csv, json, os, re, shutil, subprocess, sys, tomllib
 from pathlib import Path
 
 import pytest
@@ -66,6 +66,19 @@ print(first, sorted(heavy))
     assert out.returncode == 0, out.stderr
     first, heavy = out.stdout.split(" ", 1)
     assert heavy.strip() == "[]" and float(first) < 1
+
+
+def test_every_pin_installs_on_the_oldest_python_that_pyproject_admits():
+    from importlib.metadata import PackageNotFoundError, metadata
+    from packaging.specifiers import SpecifierSet
+    pins = [line.split("==")[0] for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    oldest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=") + ".0"
+    def needs(name):
+        try: return metadata(name)["Requires-Python"]
+        except PackageNotFoundError: return None                     # pinned for another platform
+    known = {name: needs(name) for name in pins}
+    assert sum(v is not None for v in known.values()) > 100 and oldest == "3.11.0"
+    assert {n: v for n, v in known.items() if v and not SpecifierSet(v).contains(oldest)} == {}, "pip on that Python looks for the version, finds none and ends in ResolutionImpossible"
 
 
 def test_the_results_that_the_readme_states_are_those_of_the_figures():
