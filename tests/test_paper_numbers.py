@@ -64,7 +64,7 @@ def test_vesta_gains_over_videoarm():
 
 def test_vesta_table5_differences():
     t = table("vesta_table5"); full = num(t, "full", "Accuracy")
-    assert all(round(num(t, r, "Accuracy") - full, 1) == num(t, r, "vs. Full") for r in t)
+    assert all(round(num(t, r, "Accuracy") - full, 1) == num(t, r, "vs. Full") for r in t if r != "full") and set(t["full"]) == {"routing", "retrieval", "ledger", "Accuracy"}
     step = lambda a, b: round(num(t, b, "Accuracy") - num(t, a, "Accuracy"), 1)
     assert step("none", "retrieval") == 9.3 and step("retrieval", "routing + retrieval") == 3.0 and step("routing + retrieval", "full") == 3.5
 
@@ -72,3 +72,18 @@ def test_vesta_table5_differences():
 def test_vesta_table6_tokens_add_up():
     t = table("vesta_table6")
     assert all(num(t, r, "Input tokens") + num(t, r, "Output tokens") == num(t, r, "Total tokens") for r in t)
+
+
+def test_the_profiles_hold_the_settings_that_the_papers_state():
+    from reveal_kit.profiles import Profile
+    t, r, v = {k: d["value"] for k, d in table("reveal_settings").items()}, Profile.load("paper-reveal").reveal, Profile.load("paper-vesta").vesta
+    pair = lambda k: tuple(map(int, t[k].split()))
+    assert pair("subquestions") == pair("queries of the initial round") == r.subquestions and pair("queries of a repair") == (1, r.repair_queries)
+    names = {"frames per second": "rate", "L1 per L2": "group", "L2 per L3": "group", "words of an L2 summary, about": "l2_words", "words of an L3 summary, about": "l3_words", "cosine to the cache above which evidence is rejected": "dedup", "words of a subquestion at most": "query_words",
+             "Jaccard to earlier queries that rejects": "jaccard", "cosine to evidence that rejects": "cosine_evidence", "L1 per query": "top_l1", "L2 per query": "top_l2", "L3 per query": "top_l3", "pieces after reranking": "rerank"}
+    assert {k: getattr(r, f) for k, f in names.items()} == {k: float(t[k]) for k in names}
+    h = table("reveal_hyper"); assert (r.K, r.tau, r.theta) == tuple(num(h, k, "chosen") for k in ("K", "tau", "theta"))
+    u = {k: d["value"] for k, d in table("vesta_settings").items()}
+    names = {"K": "K", "recall pool at most": "pool", "recall pool, times K": "alpha", "separation seconds at least": "separation", "scene threshold": "scene_threshold", "scene seconds at least": "scene_min", "scene seconds at most": "scene_max", "frames per scene at most": "scene_frames",
+             "contrastive hypotheses at most": "hypotheses", "inspection frames at most": "inspect_frames", "clip frames at most": "clip_frames"}
+    assert {k: getattr(v, f) for k, f in names.items()} == {k: float(u[k]) for k in names} and str(v.N) in u["N"].split()
