@@ -175,8 +175,9 @@ def ask(video: Path, question: str, option: Annotated[Optional[list[str]], typer
     "Ask VIDEO a QUESTION; with options the answer is a letter."
     from reveal_kit.agents import load
     from reveal_kit.store import digest
+    from reveal_kit.profiles import Profile
     from reveal_kit.reel import open_video
-    try: q = Question(digest([question, *(option or [])])[:12], open_video(video).id, question, parse_options(option or []))
+    try: q = Question(digest([question, *(option or [])])[:12], open_video(video, Profile.load(profile).links).id, question, parse_options(option or []))
     except ValueError as e: raise InputError(str(e)) from None
     make, levels = load(agent)
     with kit_for(profile, levels or 1, videos={q.video: video}, subtitles={q.video: subtitles} if subtitles else {}) as kit:
@@ -262,13 +263,13 @@ app.add_typer(benches, name="benchmark", help="Files of the public benchmarks.")
 
 @benches.command("check")
 def benchmark_check(name: str, folder: Annotated[Optional[Path], typer.Argument(help="Folder with the files; default: what the profile says.")] = None, split: Annotated[str, typer.Option("--split")] = "test",
-                    links: Annotated[bool, typer.Option("--links", help="Follow symbolic links that lead out of the folder.")] = False, profile: ProfileName = "mini", as_json: Json = False):
+                    links: Annotated[bool, typer.Option("--links", help="Follow symbolic links that lead out of the folder; a run does with links = true in the profile.")] = False, profile: ProfileName = "mini", as_json: Json = False):
     "What of benchmark NAME lies in FOLDER, what is missing, and what will be run."
     from reveal_kit.benchmarks import check
     from reveal_kit.core import root
     from reveal_kit.profiles import Profile
-    named = Profile.load(profile).benchmarks.get(name)
-    c = check(name, folder or (named and root() / named), split, links)
+    p = Profile.load(profile); named = p.benchmarks.get(name)
+    c = check(name, folder or (named and root() / named), split, links or p.links)
     show(c, as_json, str(c))
 
 from .evalcli import register

@@ -111,7 +111,7 @@ def recipe(
         reader = Reader()
     if not hasattr(self, "_encoders"): self._encoders = p.encoder("text_encoder"), p.encoder("frame_encoder")
     base = dict(text_encoder=self._encoders[0], frame_encoder=self._encoders[1], whisper=whisper, reader=reader, chat=self.chat, captioner="narrator" if narrator else "model", levels=self.levels,
-                rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, group=r.group, words=(r.l2_words, r.l3_words), frames_per_caption=r.caption_frames, parallel=p.workers)
+                rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, group=r.group, words=(r.l2_words, r.l3_words), frames_per_caption=r.caption_frames, parallel=p.workers, links=p.links)
     return Recipe(**(base | changes))
 
 Kit.recipe = recipe
@@ -146,7 +146,7 @@ def scene_recipe(
     if reader is None and p.scene_encoder.engine == "words":
         from reveal_kit.screen import Reader
         reader = Reader()
-    base = dict(encoder=self._scenes_by, whisper=r.whisper, reader=reader, rate=r.rate, threshold=v.scene_threshold, shortest=v.scene_min, longest=v.scene_max, frames=v.scene_frames)
+    base = dict(encoder=self._scenes_by, whisper=r.whisper, reader=reader, rate=r.rate, threshold=v.scene_threshold, shortest=v.scene_min, longest=v.scene_max, frames=v.scene_frames, links=p.links)
     return SceneRecipe(**(base | changes))
 
 Kit.scene_recipe = scene_recipe
@@ -173,6 +173,6 @@ def heard(
 ) -> Track:
     "What is said in `video`: transcribed once, or read from its subtitles."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
-    with self._lock: return speech_stage(open_video(path), self.recipe(), subtitles, self.progress)
+    with self._lock: return speech_stage(open_video(path, self.profile.links), self.recipe(), subtitles, self.progress)
 
 Kit.scenes, Kit.heard = scenes, heard

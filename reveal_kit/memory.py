@@ -45,6 +45,7 @@ class Recipe:
     frames_per_caption: int = 16          # at most so many frames of a segment go to the captioner
     caption_width: int = 640              # pixels of a frame's longer side
     parallel: int = 1                     # captions and summaries asked for at once
+    links: bool = False                   # follow links that lead out of a folder of clips
 
 # %% ../nbs/10_memory.ipynb #5aa2b3b2
 FRAME_SIDE, SCREEN_SIDE = 640, 1280 # pixels of the longer side, for encoders and for OCR
@@ -219,7 +220,7 @@ def build(
     def lap(name):
         nonlocal t0
         took[name] = round(time.perf_counter() - t0, 3); t0 = time.perf_counter()
-    video = open_video(path); s = Store("memory", _settings(video, r, subtitles)); lap("probe")
+    video = open_video(path, r.links); s = Store("memory", _settings(video, r, subtitles)); lap("probe")
     if "vectors.npy" not in s:
         if not make: raise InputError(f"{path}: its memory has not been built with these settings. Build it: reveal memory build {path}")
         track = speech_stage(video, r, subtitles, progress); lap("speech")

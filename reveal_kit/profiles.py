@@ -142,6 +142,7 @@ class Profile(Spec):
     reveal: RevealSpec = Field(RevealSpec(), description="REVEAL's constants")
     vesta: VestaSpec = Field(VestaSpec(), description="VESTA's constants")
     benchmarks: dict[str, str] = Field(default_factory=dict, description="benchmark to the folder with its public files")
+    links: bool = Field(False, description="follow symbolic links that lead out of a benchmark's folder or a folder of clips: files on another disk")
     @model_validator(mode="after")
     def _default(self):
         if "default" not in self.roles and (missing := [r for r in ROLES if r not in self.roles]): raise ValueError(f"[roles.default] is missing, and nobody plays {', '.join(missing)}")
@@ -159,7 +160,7 @@ class Profile(Spec):
         "Everything that can shape a result, as JSON values: neither titles, folders of this machine, nor names of keys."
         hidden = {"api_key_env", "base_url", "timeout", "parallel"}
         here = {e: {"api_key_env", "base_url", "weights", "device", "batch"} for e in ENCODERS}
-        return self.model_dump(mode="json", exclude={"title": True, "benchmarks": True, "roles": {"__all__": hidden}} | here)
+        return self.model_dump(mode="json", exclude={"title": True, "benchmarks": True, "links": True, "roles": {"__all__": hidden}} | here)
 
 # %% ../nbs/06_profiles.ipynb #676e027a
 def _folder() -> Path: return Path(__file__).parent / "assets" / "profiles" if "__file__" in globals() else root() / "reveal_kit" / "assets" / "profiles"

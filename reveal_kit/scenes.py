@@ -31,6 +31,7 @@ class SceneRecipe:
     shortest: float = 5.0          # seconds of a scene at least
     longest: float = 60.0          # and at most
     frames: int = 4                # of a scene, at most
+    links: bool = False            # follow links that lead out of a folder of clips
     def __post_init__(self):
         if not 0 < self.shortest <= self.longest: raise InputError(f"scenes of {self.shortest} to {self.longest} s cannot be: the shortest must be above 0 and no longer than the longest.")
         if self.frames < 1: raise InputError(f"a scene needs at least one frame, got frames={self.frames}.")
@@ -153,7 +154,7 @@ def build(
     make: bool = True,                   # False: only open what exists
 ) -> "SceneCache":
     "The scene cache of a video: opened when it exists, continued when it was begun, built otherwise."
-    video = open_video(path); s, took, t0 = Store("scenes", _settings(video, r, subtitles)), {}, time.perf_counter()
+    video = open_video(path, r.links); s, took, t0 = Store("scenes", _settings(video, r, subtitles)), {}, time.perf_counter()
     def lap(name):
         nonlocal t0
         took[name] = round(time.perf_counter() - t0, 3); t0 = time.perf_counter()

@@ -109,7 +109,7 @@ class RunSpec:
     def bench(self) -> Benchmark:
         if isinstance(self.benchmark, Benchmark): return self.benchmark
         named = self.prof.benchmarks.get(self.benchmark)          # a relative one counts from the project
-        return load_benchmark(self.benchmark, self.folder or (named and root() / Path(named).expanduser()), self.split)
+        return load_benchmark(self.benchmark, self.folder or (named and root() / Path(named).expanduser()), self.split, self.prof.links)
     @cached_property
     def questions(self) -> tuple: # of `Question`, in the benchmark's order
         known = {q.id for q in self.bench.questions}

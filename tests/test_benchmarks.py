@@ -286,6 +286,17 @@ def test_links_that_lead_out_are_not_followed(tmp_path):
     assert load("mini", d, links=True).subtitles["day5"].read_text().endswith("secret\n")
 
 
+@pytest.mark.parametrize("links", (False, True))
+def test_a_run_follows_links_when_its_profile_says_so(tmp_path, links):
+    from reveal_kit.profiles import Profile
+    from reveal_kit.specs import RunSpec
+    d = copy("mini", tmp_path); (tmp_path / "day5.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nfrom another disk\n"); (d / "subtitles" / "day5.srt").symlink_to(tmp_path / "day5.srt")
+    p = tmp_path / "mine.toml"; p.write_text(f'extends = "mini"\nname = "mini"\nlinks = {str(links).lower()}\n[benchmarks]\nmini = "{d}"\n')
+    b = RunSpec("direct", "mini", p).bench
+    assert ("day5" in b.subtitles) == links and any("links = true" in n for n in b.notes) != links
+    assert Profile.load(p).settings() == Profile.load("mini").settings()        # where files lie shapes no result
+
+
 @pytest.mark.parametrize("name", sorted(SECRET))
 def test_only_files_of_the_folder_are_opened(name, monkeypatch):
     seen, real = [], Path.read_bytes

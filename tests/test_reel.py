@@ -191,6 +191,14 @@ def test_a_plain_folder_is_one_recording_in_the_order_of_its_names(tmp_path):
     r = open_video(tmp_path); assert [t for t, _ in r.clips] == [0, 2, 5, 5] and r.duration == 7 and r.recorded() == [Span(0, 7)] and r.damage == 1
     assert numbers(next(r.frames(1))[1]) == [1000, 1010, 2000, 2010, 2020, 10000, 10010] and r.id == tmp_path.name
 
+def test_clips_on_another_disk_are_links_that_a_profile_can_follow(tmp_path):
+    from reveal_kit.kit import Kit
+    from reveal_kit.profiles import Profile
+    film(tmp_path / "disk/a.mp4"); d = tmp_path / "here"; d.mkdir(); film(d / "b.mp4"); (d / "a.mp4").symlink_to(tmp_path / "disk/a.mp4")
+    for links, seen in ((False, ["b.mp4"]), (True, ["a.mp4", "b.mp4"])):
+        assert [p.name for _, p in open_video(d, links).clips] == seen
+        with Kit(Profile.load("mini").model_copy(update=dict(links=links))) as kit: assert kit.recipe().links is kit.scene_recipe().links is links
+
 @pytest.mark.parametrize("names", [[], ["a.txt"], ["deeper/a.mp4"]])
 def test_a_folder_without_videos_is_refused(tmp_path, names):
     for n in names: (tmp_path / "d" / n).parent.mkdir(parents=True, exist_ok=True); (tmp_path / "d" / n).write_text("x")
