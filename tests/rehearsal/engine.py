@@ -3,7 +3,7 @@
     make rehearse                                    # or: python -m tests.rehearsal.engine [--family qwen3.5] [--encoders]
     make rehearse ARGS="--python .venv/bin/python"   # on the GPU machine itself: its own vLLM, the same tiny model
 
-vLLM's CPU build gets an environment of its own under $REVEAL_HOME/rehearsal (8 GB, some minutes, once), and a tiny model of the paper's family gets random weights. `reveal_kit.serve` starts it as it would start the 27B model, with
+vLLM's CPU build gets an environment of its own under $REVEAL_HOME/rehearsal (7 GB, some minutes, once), and a tiny model of the paper's family gets random weights. `reveal_kit.serve` starts it as it would start the 27B model, with
 the flags of a seeing role; then frames, JSON schemas, token probabilities, the prefix cache, many questions at once, a prompt that is too long, and the whole of REVEAL on the fixture folder. Every line printed was seen. It ends with
 code 1 when something was not as it must be. `--encoders` runs the tests of the paper's encoders in that environment, too: it has torch, FlagEmbedding and open_clip.
 """
