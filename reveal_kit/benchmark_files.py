@@ -70,7 +70,7 @@ class Folder:
         self.path = Path(path).expanduser()
         if not self.path.exists(): raise InputError(f"{self.path}: there is no such folder. Point to where the benchmark's files lie.")
         if not self.path.is_dir(): raise InputError(f"{self.path}: is a file. Point to the folder with the benchmark's files.")
-        self.files, self.links = listing(self.path, links)
+        self.follow = links; self.files, self.links = listing(self.path, links)
         if not self.files: raise InputError(f"{self.path}: is empty{' but for links that lead out of it' if self.links else ''}. Put the benchmark's files there.")
         self.hashes: dict[str, str] = {}   # of the files that were read
         self.bad: list[str] = []           # rows that could not be read, with the reason

@@ -65,6 +65,7 @@ class Benchmark:
     notes: tuple[str, ...] = ()                            # how the files differ from what was published
     settings: dict = field(default_factory=dict, repr=False) # name, split, hashes of the files that were read, hash of questions and answers
     clocks: dict[str, dict] = field(default_factory=dict, repr=False)    # video id -> offset and duration of its subtitles, where the file counts differently
+    links: bool = False                                    # links that lead out of the folder are followed
     @cached_property
     def by_id(self) -> dict[str, Question]: return {q.id: q for q in self.questions}
     @property
@@ -132,7 +133,7 @@ def assemble(name: str, split: str, f: Folder, found: Found) -> Benchmark:
     packed = f.matching("*.zip", "*.tar", "*.tar.*", "*.7z")
     if packed and (missing["videos"] or missing["subtitles"]): notes.append(f"archives that may hold what is missing: {len(packed)}, the first is {f.name(packed[0])}; unpack them")
     settings = dict(name=name, split=split, files=dict(sorted(f.hashes.items())), questions=fingerprint(found.pairs))
-    return Benchmark(name, split, tuple(q for q, _ in found.pairs), {q.id: g for q, g in found.pairs}, have, subs, missing, tuple(notes), settings, {k: v for k, v in found.clocks.items() if k in ids})
+    return Benchmark(name, split, tuple(q for q, _ in found.pairs), {q.id: g for q, g in found.pairs}, have, subs, missing, tuple(notes), settings, {k: v for k, v in found.clocks.items() if k in ids}, f.follow)
 
 # %% ../nbs/40_benchmarks.ipynb #6a3b3c30
 def shares(sizes: dict, n: int) -> dict: # key -> whole number; they sum to `n`
@@ -172,7 +173,7 @@ def track(self: Benchmark, video: str): # `subtitles.Track`
     path = self.subtitles[video]
     if path.is_dir():
         from reveal_kit.egolife import transcript
-        return transcript(path, video)
+        return transcript(path, video, self.links)
     return read_track(path, **self.clocks.get(video, {}))
 
 # %% ../nbs/40_benchmarks.ipynb #2e99ec04

@@ -208,7 +208,7 @@ def _refusal(status: int, headers, body: bytes, limit: str) -> _Failure:
     "A reply with an error status as a `_Failure`."
     text = body.decode("utf-8", "replace"); said = re.sub(r"\s+", " ", _said(text))[:300]; what = f"HTTP {status}" + (f": {said}" if said else "")
     wait = _seconds(headers.get("Retry-After"))
-    if status == 429: return _Failure(what, "Too many requests or no quota left: use fewer workers, or wait.", 6, wait, status, text)
+    if status == 429: return _Failure(what, "Too many requests or no quota left: use fewer workers (`parallel` in the profile, --workers of `reveal eval`), or wait.", 6, wait, status, text)
     if status in (408, 409, 425) or status >= 500: return _Failure(what, "The server failed: see its log.", 5, wait, status, text)
     if status in (401, 403): return _Failure(what, "Check the API key of this role in the profile.", 1, 0, status, text)
     if status == 404: return _Failure(what, "Check the model's name, and that base_url ends with /v1.", 1, 0, status, text)

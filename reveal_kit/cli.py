@@ -68,6 +68,9 @@ def main():
     "Run the command line; the entry point of `reveal`."
     os.environ.setdefault("HF_HUB_OFFLINE", "1")      # no library asks a hub behind our back; `models pull` asks by itself
     try: app()
+    except SystemExit as e: # typer has turned the interrupt of a command into its exit code
+        if e.code != 130: raise
+        fail("interrupted; the same command continues", 130)
     except InputError as e: fail(str(e))
     except KeyboardInterrupt: fail("interrupted; the same command continues", 130)
     except OSError as e:
@@ -211,7 +214,7 @@ def reproduce(artefact: Annotated[Optional[list[str]], typer.Argument(help="Arte
               jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Notebooks at once.")] = 1,
               given: Annotated[Optional[list[str]], typer.Option("--set", help="A notebook's parameter, name=value; repeat.")] = None,
               list_: Annotated[bool, typer.Option("--list", help="Only say what there is, what it needs and what the rest would take.")] = False,
-              rate: Annotated[Optional[float], typer.Option("--rate", min=1, help="For --list: tokens a second; default: as recorded, or REVEAL's on one GPU.")] = None,
+              rate: Annotated[Optional[float], typer.Option("--rate", min=1, help="For --list: tokens a second; default: of the calls in data/PROFILE, or REVEAL's on one GPU.")] = None,
               out: Annotated[Optional[Path], typer.Option("--out", help="Folder for the figures; default: figures/PROFILE.")] = None, as_json: Json = False):
     "Run the artefact notebooks: every table and figure of a profile, computed from records."
     from reveal_kit.core import home, root
@@ -269,7 +272,7 @@ def benchmark_check(name: str, folder: Annotated[Optional[Path], typer.Argument(
     from reveal_kit.core import root
     from reveal_kit.profiles import Profile
     p = Profile.load(profile); named = p.benchmarks.get(name)
-    c = check(name, folder or (named and root() / named), split, links or p.links)
+    c = check(name, folder or (named and root() / Path(named).expanduser()), split, links or p.links)
     show(c, as_json, str(c))
 
 from .evalcli import register

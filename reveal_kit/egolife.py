@@ -118,11 +118,12 @@ def hours_of(files, person: str) -> list[tuple[float, Path]]: # (start of the ho
 def transcript(
     folder: str | Path,  # holds `Transcript` files, at any depth
     person: str = "A1_JAKE",
+    links: bool = False, # follow links that lead out of the folder
 ): # `subtitles.Track` in seconds of the week; of Chinese and English lines the English
     "What was said around `person`, from the hourly files."
     from reveal_kit.subtitles import Track, read_track
     lines, problems = [], Counter()
-    for start, p in hours_of([x for x in listing(Path(folder))[0] if x.suffix == ".srt" and "Transcript" in x.parts], person):
+    for start, p in hours_of([x for x in listing(Path(folder), links)[0] if x.suffix == ".srt" and "Transcript" in x.parts], person):
         t = read_track(p, offset=-start, english=True)
         lines += t.lines; problems.update(t.problems)
     return Track(tuple(lines), f"EgoLifeCap {person}", dict(sorted(problems.items())))

@@ -215,6 +215,7 @@ def build(
 ) -> "OfflineMemory":
     "The offline memory of a video: opened when it exists, continued when it was begun, built otherwise."
     if r.levels not in (1, 2, 3): raise InputError(f"levels={r.levels}: a memory has 1, 2 or 3 levels")
+    if r.text_encoder is None or r.frame_encoder is None: raise InputError("a memory needs a text_encoder and a frame_encoder, and the profile names only one or none. Name both; VESTA's agent does without.")
     if (r.levels > 1 or r.captioner == "model") and r.chat is None: raise InputError("summaries and captions need a language model: start one (see `reveal profiles`), or build with levels=1 and the narrator")
     took, t0 = {}, time.perf_counter()
     def lap(name):
@@ -222,7 +223,7 @@ def build(
         took[name] = round(time.perf_counter() - t0, 3); t0 = time.perf_counter()
     video = open_video(path, r.links); s = Store("memory", _settings(video, r, subtitles)); lap("probe")
     if "vectors.npy" not in s:
-        if not make: raise InputError(f"{path}: its memory has not been built with these settings. Build it: reveal memory build {path}")
+        if not make: raise InputError(f"{path}: its memory has not been built with these settings. Build it with the same --profile, --levels and --subtitles: reveal memory build {path}")
         track = speech_stage(video, r, subtitles, progress); lap("speech")
         f = frames_stage(video, r, progress); lap("frames")
         shown, n_read = screen_stage(video, r, progress); lap("screen")

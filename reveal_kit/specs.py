@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROMPT_LENGTH', 'PACKAGES', 'imported', 'essence', 'source_of', 'code_of', 'prompts_in', 'prompts_of', 'RunSpec',
-           'models_of', 'inputs_of', 'settings_of', 'conditions', 'made_with']
+           'models_of', 'inputs_of', 'settings_of', 'lacks_encoder', 'conditions', 'made_with']
 
 # %% ../nbs/41b_specs.ipynb #dc01917d
 import inspect, json, re, subprocess, sys
@@ -150,6 +150,15 @@ def settings_of(s: RunSpec) -> dict: # JSON values
     return dict(kind="run", kit=reveal_kit.__version__, agent=s.agent, switches=switches, inputs={k: h for k, (_, h) in inputs.items()}, levels=s.levels or levels, benchmark=s.bench.name, split=s.bench.split, subset=sorted(s.subset),
                 questions=s.bench.settings.get("questions") or digest([[q.id, q.video, q.text, q.options, q.until, s.bench.oracle[q.id].letter] for q in s.bench.questions]),
                 profile=s.prof.settings(), models=models_of(s.prof), prompts=prompts_of(s.agent), code=code)
+
+# %% ../nbs/41b_specs.ipynb #137535c4
+def lacks_encoder(s: RunSpec):
+    "Refuse a profile that names no encoder for what the agent searches with."
+    from reveal_kit.agents import AGENTS
+    (_, levels), p = load_agent(s.agent), s.prof
+    needed = () if s.agent not in AGENTS else ("text_encoder", "frame_encoder") if levels else ("scene_encoder",) if s.switches.get("retrieval", True) else ()
+    lacking = [e for e in needed if getattr(p, e).engine == "none"]
+    if lacking: raise InputError(f"profile {p.name} names no {' and no '.join(lacking)}, which {s.agent} searches with. Add [{lacking[0]}] in a profile that extends it, as {'open-vesta' if lacking[0] == 'scene_encoder' else 'paper-reveal'} has it, or ask other agents.")
 
 # %% ../nbs/41b_specs.ipynb #1b4ee7f0
 def conditions(s: RunSpec) -> dict:

@@ -286,6 +286,14 @@ def test_links_that_lead_out_are_not_followed(tmp_path):
     assert load("mini", d, links=True).subtitles["day5"].read_text().endswith("secret\n")
 
 
+def test_transcripts_behind_a_link_are_read_when_links_are_followed(tmp_path):
+    d = copy("egolife-a1", tmp_path); whole = load("egolife-a1", d).track("A1_JAKE"); assert len(whole) > 0
+    (d / "EgoLifeCap").rename(tmp_path / "disk"); (d / "EgoLifeCap").symlink_to(tmp_path / "disk")
+    assert "A1_JAKE" in load("egolife-a1", d).missing["subtitles"]
+    b = load("egolife-a1", d, links=True)
+    assert b.track("A1_JAKE").text() == whole.text() and b.ready_subtitles(tmp_path / "tracks")["A1_JAKE"].read_text() == whole.to_json()
+
+
 @pytest.mark.parametrize("links", (False, True))
 def test_a_run_follows_links_when_its_profile_says_so(tmp_path, links):
     from reveal_kit.profiles import Profile

@@ -136,3 +136,14 @@ def test_an_interrupt_exits_with_130(reveal, own_home, clip, profile, tmp_path, 
     def stop(*a, **k): raise KeyboardInterrupt
     monkeypatch.setattr(memory, "frames_stage", stop)
     assert reveal("memory", "build", clip, "-p", profile("http://127.0.0.1:9/v1"), "-s", tmp_path / "a.srt")[0] == 130
+
+
+def test_an_interrupted_command_says_that_it_can_go_on(monkeypatch, capsys):
+    import typer
+    from reveal_kit import cli
+    app = typer.Typer()
+    @app.command()
+    def stopped(): raise KeyboardInterrupt
+    monkeypatch.setattr(cli, "app", app); monkeypatch.setattr("sys.argv", ["reveal"])
+    with pytest.raises(SystemExit) as e: cli.main()
+    assert e.value.code == 130 and "the same command continues" in capsys.readouterr().err

@@ -132,7 +132,7 @@ def test_settings_hold_what_shapes_results_and_nothing_else(monkeypatch):
 
 def test_encoders_are_built_and_checked(tmp_path):
     mini = Profile.load("mini")
-    assert mini.encoder("frame_encoder").name == "descriptor" and Profile.load("open-vesta").encoder("text_encoder") is None
+    assert mini.encoder("frame_encoder").name == "descriptor" and Profile.load("paper-vesta").encoder("text_encoder") is None
     with pytest.raises(InputError, match="there is no encoder 'frames': encoders are"): mini.encoder("frames")
     p = Profile.load(write(tmp_path, 'extends = "mini"\n[frame_encoder]\nengine = "descriptor"\ndim = 7\n'))
     with pytest.raises(InputError, match="frame_encoder.dim is 7, and descriptor gives 1956"): p.encoder("frame_encoder")

@@ -195,6 +195,11 @@ def test_a_run_that_two_artefacts_need_is_counted_once(tmp_path, own_home):
     assert "40 questions" in cli.listing_text(d).splitlines()[-2]
 
 
+def test_videos_of_another_benchmark_ask_nothing_of_this_one(own_home, tmp_path):
+    row = costs.unsettled(costs.Known(Profile.load("mini"), tmp_path / "runs"), "direct", {}, "mini", ["655"])
+    assert row["questions"] == row["left"] == 0 and costs.unsettled(costs.Known(Profile.load("mini"), tmp_path / "runs"), "direct", {}, "mini", ["655", "day4"])["questions"] == 20
+
+
 # --- at a glance
 
 def artefact(d, name): return NS(name=name, path=d / f"{name}.ipynb", title=f"T {name}", about="about")

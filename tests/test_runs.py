@@ -431,6 +431,12 @@ def test_a_video_that_cannot_be_read_costs_its_own_questions_only(kit, tmp_path,
 
 # ------------------------------------------------------------------------------------------------ reading
 
+@pytest.mark.parametrize("agent,profile,names", [("direct", "paper-vesta", "text_encoder and no frame_encoder"), ("vesta", "paper-reveal", "scene_encoder")])
+def test_a_profile_without_the_encoder_that_an_agent_searches_with_is_refused_once(tmp_path, agent, profile, names):
+    with pytest.raises(InputError, match=f"profile {profile} names no {names}, which {agent} searches with"): runs.ensure([specs.RunSpec(agent, "mini", profile)], runs_dir=tmp_path, mode="auto")
+    assert not list(tmp_path.iterdir())
+
+
 def test_compare_and_export(tmp_path, kit):
     b = bench(9); a, c = go(b, tmp_path), go(b, tmp_path, Loud, kit=kit); right = lambda run: {r["id"] for r in run.records() if r["correct"]}
     cmp = compare(a, c); assert set(cmp.gained) == right(c) - right(a) and set(cmp.lost) == right(a) - right(c) and cmp.numbers.a.n == 9 and cmp.numbers.both + cmp.numbers.only_a == 3 and "agent" in cmp.differ
