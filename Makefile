@@ -1,6 +1,7 @@
 # Two commands: `make reproduce` and `make test`. Both make their own environment and fetch what they need.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
+JOBS   ?= 2
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check -q
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -26,7 +27,7 @@ $(VENV)/.mini: $(VENV)/.run reveal_kit/assets/models.toml
 	@$(BIN)/reveal models pull mini && touch $@
 
 reproduce: $(VENV)/.mini
-	@$(BIN)/reveal reproduce --profile mini
+	@$(BIN)/reveal reproduce --profile mini --jobs $(JOBS)
 
 test: $(VENV)/.dev $(VENV)/.mini
 	@$(BIN)/nbdev_test --n_workers 2 --do_print
