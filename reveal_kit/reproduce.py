@@ -102,7 +102,7 @@ def values(a: Artefact, given: dict = {}) -> dict:
 # %% ../nbs/44b_reproduce.ipynb #a94bda5c
 def benchmarks_here(p) -> list[str]:
     "The benchmarks of profile `p` whose folder is there."
-    return [n for n, f in p.benchmarks.items() if (root() / Path(f).expanduser()).is_dir()]
+    return [n for n in p.benchmarks if p.folder(n).is_dir()]
 
 def serves(p) -> list[str]: # models
     "What the kit itself would start for profile `p` when something is asked."

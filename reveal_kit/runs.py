@@ -18,7 +18,7 @@ from .core import InputError, write_atomic
 from .records import DISK, OWN, SERVER, RecordFile, ask, disk_named, fault
 from .results import FORMAT, Run, compare, differing, export, open_run, runs, runs_home, settled
 from .shelf import Shelf
-from .specs import RunSpec, conditions, lacks_encoder, made_with
+from .specs import RunSpec, conditions, made_with, require_encoders
 from .store import canonical
 
 # %% ../nbs/41_runs.ipynb #e99e753a
@@ -172,7 +172,7 @@ def fill(spec: RunSpec, kits: Kits, limit=None, workers=None, runs_dir=None, pro
     if workers < 1: raise InputError(f"workers={workers}: at least one has to do the work")
     if limit is not None and limit < 1: raise InputError(f"limit={limit}: ask at least one question")
     if not spec.bench.videos: raise InputError(f"{spec.bench.name} {spec.bench.split}: none of its {len({q.video for q in spec.questions})} videos is here, so nothing can be asked. `reveal benchmark check {spec.bench.name} --profile …` says where they are looked for.")
-    lacks_encoder(spec)
+    require_encoders(spec)
     folder = Path(runs_dir or runs_home()) / spec.id
     with disk_named(folder), alone(folder, wait):
         run = opened(spec, folder)

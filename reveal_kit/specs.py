@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['PROMPT_LENGTH', 'PACKAGES', 'imported', 'essence', 'source_of', 'code_of', 'prompts_in', 'prompts_of', 'RunSpec',
-           'models_of', 'inputs_of', 'settings_of', 'lacks_encoder', 'conditions', 'made_with']
+           'models_of', 'inputs_of', 'settings_of', 'require_encoders', 'conditions', 'made_with']
 
 # %% ../nbs/41b_specs.ipynb #dc01917d
 import inspect, json, re, subprocess, sys
@@ -108,8 +108,7 @@ class RunSpec:
     @cached_property
     def bench(self) -> Benchmark:
         if isinstance(self.benchmark, Benchmark): return self.benchmark
-        named = self.prof.benchmarks.get(self.benchmark)          # a relative one counts from the project
-        return load_benchmark(self.benchmark, self.folder or (named and root() / Path(named).expanduser()), self.split, self.prof.links)
+        return load_benchmark(self.benchmark, self.folder or self.prof.folder(self.benchmark), self.split, self.prof.links)
     @cached_property
     def questions(self) -> tuple: # of `Question`, in the benchmark's order
         known = {q.id for q in self.bench.questions}
@@ -152,7 +151,7 @@ def settings_of(s: RunSpec) -> dict: # JSON values
                 profile=s.prof.settings(), models=models_of(s.prof), prompts=prompts_of(s.agent), code=code)
 
 # %% ../nbs/41b_specs.ipynb #137535c4
-def lacks_encoder(s: RunSpec):
+def require_encoders(s: RunSpec):
     "Refuse a profile that names no encoder for what the agent searches with."
     from reveal_kit.agents import AGENTS
     (_, levels), p = load_agent(s.agent), s.prof

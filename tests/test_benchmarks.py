@@ -284,6 +284,8 @@ def test_links_that_lead_out_are_not_followed(tmp_path):
     b = load("mini", d)
     assert "day5" not in b.subtitles and any("links that lead out of the folder, or nowhere, were not followed: 2" in n for n in b.notes)
     assert load("mini", d, links=True).subtitles["day5"].read_text().endswith("secret\n")
+    (d / "gone").symlink_to(tmp_path / "nothing")
+    assert "links that lead nowhere were not followed: 1, the first is gone" in load("mini", d, links=True).notes
 
 
 def test_transcripts_behind_a_link_are_read_when_links_are_followed(tmp_path):

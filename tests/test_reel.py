@@ -173,7 +173,7 @@ def test_what_is_no_clip_is_named(tmp_path):
     film(d / "DAY1_A1_JAKE_11000000.mp4"); film(d / "DAY1_A1_JAKE_25000000.mp4"); film(d / "holiday.mp4"); (d / "notes.txt").write_text("x")
     outside = film(tmp_path / "DAY1_A1_JAKE_11003000.mp4", 9); (d / "DAY1_A1_JAKE_11003000.mp4").symlink_to(outside); (d / "same.mp4").symlink_to(d / "holiday.mp4")
     r = open_video(d); why = {os.path.basename(k): v for k, v in r.left_out.items()}
-    assert len(r) == 1 and why == {"DAY1_A1_JAKE_25000000.mp4": "its name is no time of the week", "holiday.mp4": "its name is no time of the week", "same.mp4": "its name is no time of the week", "DAY1_A1_JAKE_11003000.mp4": "a link that leads out of the folder"}
+    assert len(r) == 1 and why == {"DAY1_A1_JAKE_25000000.mp4": "its name is no time of the week", "holiday.mp4": "its name is no time of the week", "same.mp4": "its name is no time of the week", "DAY1_A1_JAKE_11003000.mp4": "a link that leads out of the folder, or nowhere; links = true in the profile follows it"}
     assert len(open_video(d, links=True)) == 2
     film(tmp_path / "n/DAY1_A1_JAKE_25000000.mp4")
     with pytest.raises(InputError, match="no clip of A1_JAKE bears a time"): open_video(tmp_path / "n")

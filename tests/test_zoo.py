@@ -209,6 +209,14 @@ def test_wheel_without_the_member(box):
     with pytest.raises(InputError, match="toy-part2==1.0 is not a sound wheel that holds toy_part2/data/p.bin"): zoo.pull("toy")
 
 
+@pytest.mark.parametrize("field,value", [(8, 97), (6, 1)], ids=["an unknown compression", "a password"])
+def test_a_wheel_whose_member_cannot_be_unpacked(box, field, value):
+    path = box.index / "toy_part2-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as z: z.writestr("toy_part2/data/p.bin", PARTS[1])
+    b = bytearray(path.read_bytes()); b[field] = value; b[b.index(b"PK\x01\x02") + field + 2] = value; path.write_bytes(b)   # in the member's own header and in the directory
+    with pytest.raises(InputError, match="toy-part2==1.0 is not a sound wheel that holds toy_part2/data/p.bin"): zoo.pull("toy")
+
+
 def test_damaged_wheel(box):
     path = box.index / "toy_part2-1.0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z: z.writestr("toy_part2/data/p.bin", PARTS[1])
