@@ -124,6 +124,7 @@ def extract(
     scorer: str = "strict", # or `official`
     benchmark: str = "",  # whose official rule
     options=(),           # the question's options, for the one rule that reads words
+    id: str = "",         # the question's, for the rules that draw a letter
 ) -> str | None:          # None: no letter can be read, which is wrong
     "The letter that `text` names."
     if scorer == "strict": return strict(text or "", letters)
@@ -131,5 +132,5 @@ def extract(
     if benchmark not in OFFICIAL: raise InputError(f"{benchmark or 'no benchmark'} has no official scorer; these have: {', '.join(sorted(OFFICIAL))}")
     o = OFFICIAL[benchmark]; l = o.read(text or "", letters, options)
     if l is None and o.unparsed == "first": return letters[0]
-    if l is None and o.unparsed == "random": return letters[int.from_bytes(hashlib.sha256((text or "").encode()).digest()[:8], "big") % len(letters)]
+    if l is None and o.unparsed == "random": return letters[int.from_bytes(hashlib.sha256(f"{id}\n{text or ''}".encode()).digest()[:8], "big") % len(letters)]
     return l

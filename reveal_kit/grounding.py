@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 import numpy as np
 from .core import Span, merge_spans, overlap
-from .metrics import Mean, accuracy, known, mean
+from .metrics import Mean, accuracy, known, mean, units
 
 # %% ../nbs/42c_grounding.ipynb #29dbd17d
 VERDICTS = {True: "sufficient", False: "insufficient", None: "no verdict"}
@@ -38,7 +38,7 @@ def by_rho(
 # %% ../nbs/42c_grounding.ipynb #0752d369
 def discrimination(records: list[dict]) -> float: # 0.5: ρ says nothing; not a number without both right and wrong answers
     "The probability that a right answer had a higher ρ than a wrong one (the area under the ROC curve)."
-    right, wrong = ([r["rho"] for r in records if r.get("rho") is not None and bool(r["correct"]) == c] for c in (True, False))
+    right, wrong = ([r["rho"] for r in records if None not in (r.get("rho"), r["correct"]) and bool(r["correct"]) == c] for c in (True, False))
     if not right or not wrong: return math.nan
     wrong = np.sort(wrong)
     return float(np.mean([(np.searchsorted(wrong, x) + np.searchsorted(wrong, x, side="right")) / 2 for x in right]) / len(wrong))
@@ -65,7 +65,8 @@ def oracle_recovery(
         all_, rs = [r for r in records if r.get("sufficient") is v], [r for r in records if r.get("sufficient") is v and r["id"] in gold]
         if not rs: continue
         d = [bool(gold[r["id"]]["correct"]) - bool(r["correct"]) for r in rs]
-        out[name] = Recovery(accuracy(rs), accuracy([gold[r["id"]] for r in rs]), mean(d, [r["video"] for r in rs], dropped=len(all_) - len(rs)), d.count(1), d.count(-1))
+        at, unit = units(rs)
+        out[name] = Recovery(accuracy(rs), accuracy([gold[r["id"]] for r in rs]), mean(d, at, unit=unit, dropped=len(all_) - len(rs)), d.count(1), d.count(-1))
     return out
 
 # %% ../nbs/42c_grounding.ipynb #448eb28a
@@ -75,24 +76,23 @@ def evidence_spans(
     record: dict,
     rounds: int | None = None,         # only what was admitted up to this round
     longest: float | None = LONGEST,   # None: every piece counts
-) -> tuple[list[Span], int]: # (disjoint spans in time order, pieces that are too long)
+) -> tuple[list[Span], int]: # (disjoint spans in time order, points among them; pieces that are too long)
     "Where the evidence of one question lies."
     spans, long = [], 0
     for id, start, end, round, *_ in record.get("evidence") or ():
         if rounds is not None and round > rounds: continue
         if longest is not None and end - start > longest: long += 1
         elif end >= start: spans.append(Span(float(start), float(end)))
-    return merge_spans(spans), long
+    whole = merge_spans(s for s in spans if s.length)          # a point at the end of a span is not in it: apart
+    return sorted([*whole, *{s for s in spans if not s.length and not any(s.start in w for w in whole)}]), long
 
 # %% ../nbs/42c_grounding.ipynb #c4d84cfc
 def touched(targets, spans: list[Span]) -> list[bool]: # one per target
-    "Which targets share time with one of `spans` (disjoint and sorted)."
-    ends = [s.end for s in spans]
-    out = []
+    "Which targets share time with one of `spans` (disjoint and sorted), or have a point of them inside."
+    ends, out = [s.end for s in spans], []
     for t in targets:
-        i = bisect_left(ends, t.start)
-        while i < len(spans) and spans[i].end <= t.start: i += 1
-        out.append(i < len(spans) and overlap(spans[i], t) > 0)
+        i = bisect_left(ends, t.start)                         # a span and a point may end where the target starts: the third cannot
+        out.append(any(overlap(s, t) > 0 or s.start == s.end and s.start in t for s in spans[i:i + 3]))
     return out
 
 # %% ../nbs/42c_grounding.ipynb #666fbc07
@@ -125,11 +125,13 @@ class Grounding:
     chance: float           # of being grounded with evidence as long, elsewhere; not a number where no duration is known
     too_long: int           # pieces of evidence that point nowhere
     unknown: int            # questions without a target span
+    unrecorded: int = 0     # answers without any recorded evidence: they cannot be judged
     def __str__(self):
         right = self.right_grounded + self.right_ungrounded
-        return (f"right and grounded {self.both}\nright {100*self.accuracy.value:.1f}, grounded {100*self.grounded.value:.1f} (by chance {100*self.chance:.1f})\n"
-                f"of {right} right answers {self.right_ungrounded} without touching a target; of {self.wrong_grounded + self.wrong_ungrounded} wrong ones {self.wrong_grounded} had it before them"
-                + (f"\n{self.too_long} pieces of evidence are too long to point anywhere" if self.too_long else "") + (f"\n{self.unknown} questions have no target span" if self.unknown else ""))
+        head = (f"right and grounded {self.both}\nright {100*self.accuracy.value:.1f}, grounded {100*self.grounded.value:.1f} (by chance {100*self.chance:.1f})\n"
+                f"of {right} right answers {self.right_ungrounded} without touching a target; of {self.wrong_grounded + self.wrong_ungrounded} wrong ones {self.wrong_grounded} had it before them")
+        return ((head if self.both.n else "no answer can be judged")
+                + (f"\n{self.too_long} pieces of evidence are too long to point anywhere" if self.too_long else "") + (f"\n{self.unknown} questions have no target span" if self.unknown else "") + (f"\n{self.unrecorded} answers cannot be judged: no evidence is recorded for them" if self.unrecorded else ""))
 
 # %% ../nbs/42c_grounding.ipynb #3c8d0c13
 def grounded(
@@ -138,16 +140,18 @@ def grounded(
     longest: float | None = LONGEST,  # seconds: longer pieces of evidence do not ground; None: all do
 ) -> Grounding:
     "Whether answers rest on the targets."
-    rows, luck, long, unknown, cells = [], [], 0, 0, Counter()
+    rows, luck, long, unknown, unrecorded, cells = [], [], 0, 0, 0, Counter()
     for r in known(records, benchmark):
         g = benchmark.oracle[r["id"]]
         if not g.spans: unknown += 1; continue
+        if not r.get("evidence") and not r.get("error"): unrecorded += 1; continue
         spans, k = evidence_spans(r, longest=longest); long += k
         hit, ok, d = any(touched(g.spans, spans)), bool(r["correct"]), g.extra.get("duration")
         rows.append((r, hit, ok)); cells[ok, hit] += 1
         if isinstance(d, (int, float)) and d > 0: luck.append(chance(g.spans, spans, d))
-    over = lambda f: mean([f(hit, ok) for _, hit, ok in rows], [r["video"] for r, _, _ in rows], dropped=unknown)
-    return Grounding(accuracy([r for r, _, _ in rows]), over(lambda h, o: h), over(lambda h, o: h and o), cells[True, True], cells[True, False], cells[False, True], cells[False, False], float(np.mean(luck)) if luck else math.nan, long, unknown)
+    at, unit = units([r for r, _, _ in rows])
+    over = lambda f: mean([f(hit, ok) for _, hit, ok in rows], at, unit=unit, dropped=unknown + unrecorded)
+    return Grounding(accuracy([r for r, _, _ in rows]), over(lambda h, o: h), over(lambda h, o: h and o), cells[True, True], cells[True, False], cells[False, True], cells[False, False], float(np.mean(luck)) if luck else math.nan, long, unknown, unrecorded)
 
 # %% ../nbs/42c_grounding.ipynb #30952596
 def recall(
@@ -158,6 +162,7 @@ def recall(
     "How much of the targets the evidence has touched after each round."
     import pandas as pd
     rs = [r for r in known(records, benchmark) if benchmark.oracle[r["id"]].spans]
+    if not any(r.get("evidence") for r in rs): rs = []
     last = max((int(e[3]) for r in rs for e in r.get("evidence") or ()), default=0)
     def row(rounds):
         share, whole, secs = [], [], []
@@ -166,6 +171,6 @@ def recall(
             t = touched(targets, spans); share.append(sum(t) / len(t)); whole.append(all(t))
             union = merge_spans(targets); total = sum(s.length for s in union)
             secs.append(sum(overlap(a, b) for a in union for b in spans) / total if total else float(all(t)))
-        m = mean(share, [r["video"] for r in rs])
-        return dict(recall=100 * m.value, se=100 * m.se, all=100 * np.mean(whole), seconds=100 * np.mean(secs), n=len(rs), videos=m.clusters)
+        m = mean(share, units(rs)[0])
+        return dict(recall=100 * m.value, se=100 * m.se, all=100 * np.mean(whole), seconds=100 * np.mean(secs), n=len(rs), videos=len({r["video"] for r in rs}))
     return pd.DataFrame({**{f"round {i}": row(i) for i in range(last + 1)}, "end": row(None)}).T if rs else pd.DataFrame(columns=["recall", "se", "all", "seconds", "n", "videos"])

@@ -7,7 +7,7 @@ __all__ = ['WORTH', 'group_score', 'Group', 'score_groups', 'group_table', 'by_h
 
 # %% ../nbs/42b_groups.ipynb #81f084d3
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from .core import InputError
 from .metrics import Mean, accuracy, known, mean
 
@@ -46,7 +46,7 @@ class Group:
 def score_groups(
     records: list[dict],
     benchmark,                # `benchmarks.Benchmark`
-    failed: int = 0,          # what an unreadable reply counts as; -1 reproduces the original script
+    failed: int = 0,          # what an unreadable reply counts as; -1 as in the original script
 ) -> tuple[list[Group], list[str]]: # (groups in order, ids of groups that are not whole)
     "The groups of `benchmark` for which every question has a record."
     have, parts = {r["id"]: r for r in known(records, benchmark)}, defaultdict(list)
@@ -66,14 +66,15 @@ def score_groups(
 def group_table(
     records: list[dict],
     benchmark,
-    failed: int = 0,
-) -> dict[str, Mean]: # scores from 0 to 1; `dropped` counts groups that are not whole
+    failed: int = 0,          # what an unreadable reply counts as in a group; with -1 it is left out of Avg, as in the original script
+) -> dict[str, Mean]: # scores from 0 to 1; `dropped` counts groups that are not whole, under Avg questions
     "Level 1 to 3, CC, RC, Non-Lin and Avg."
     groups, broken = score_groups(records, benchmark, failed)
     over = lambda gs: mean([g.score for g in gs], [g.video for g in gs], dropped=len(broken))
     table = {f"Level {n}": over([g for g in groups if g.level == n]) for n in (1, 2, 3)}
     table |= {"CC": over([g for g in groups if g.kind == "relevance"]), "RC": over([g for g in groups if g.kind == "logic"]), "Non-Lin": over(groups)}
-    return table | {"Avg": accuracy(records)}
+    read = [r for r in records if not failed or r.get("prediction") is not None]
+    return table | {"Avg": replace(accuracy(read), dropped=len(records) - len(read))}
 
 # %% ../nbs/42b_groups.ipynb #9c236c0a
 def by_head(records: list[dict], benchmark) -> dict[str, Mean]:

@@ -82,12 +82,14 @@ class Kit:
         self.profile = profile if isinstance(profile, Profile) else Profile.load(profile)
         self.log = CallLog(log or home() / "calls" / f"{self.profile.name}.sqlite", mode=mode)
         self.videos, self.subtitles, self.levels, self.progress = dict(videos or {}), dict(subtitles or {}), levels, progress
-        self._stack, self._memories, self._lock = ExitStack(), {}, threading.RLock()
+        self._stack, self._memories, self._lock, self._building = ExitStack(), {}, threading.RLock(), {}
         if mode != "live": load_recorded(self.log, self.profile.name)
         self.chat = ServedChat(endpoints(self.profile), self.log, self._serve)
     def _serve(self): # called by the first live call
         from reveal_kit.serve import serve
         return self._stack.enter_context(serve(self.profile))
+    def _of(self, path) -> threading.RLock: # one per video: what is built of it shares stages, other videos need not wait
+        with self._lock: return self._building.setdefault(str(path), threading.RLock())
     def __enter__(self): return self
     def __exit__(self, *exc): self.close()
     def close(self):
@@ -109,7 +111,8 @@ def recipe(
     if narrator:
         from reveal_kit.screen import Reader
         reader = Reader()
-    if not hasattr(self, "_encoders"): self._encoders = p.encoder("text_encoder"), p.encoder("frame_encoder")
+    with self._lock:
+        if not hasattr(self, "_encoders"): self._encoders = p.encoder("text_encoder"), p.encoder("frame_encoder")
     base = dict(text_encoder=self._encoders[0], frame_encoder=self._encoders[1], whisper=whisper, reader=reader, chat=self.chat, captioner="narrator" if narrator else "model", levels=self.levels,
                 rate=r.rate, theta=r.theta, similarity_to=r.similarity_to, longest=r.longest, group=r.group, words=(r.l2_words, r.l3_words), frames_per_caption=r.caption_frames, parallel=p.workers, links=p.links)
     return Recipe(**(base | changes))
@@ -127,7 +130,7 @@ def memory(
     "The memory of `video`: opened, continued or built. Kept open for further questions."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
     key = (str(path), str(subtitles), tuple(sorted(changes.items())))
-    with self._lock:
+    with self._of(path):
         if key not in self._memories: self._memories[key] = build(path, self.recipe(**changes), subtitles, self.progress, make)
         return self._memories[key]
 
@@ -140,7 +143,8 @@ def scene_recipe(
 ) -> SceneRecipe:
     "How this profile builds a scene cache."
     p, v, r = self.profile, self.profile.vesta, self.recipe()
-    if not hasattr(self, "_scenes_by"): self._scenes_by = p.encoder("scene_encoder")
+    with self._lock:
+        if not hasattr(self, "_scenes_by"): self._scenes_by = p.encoder("scene_encoder")
     if self._scenes_by is None: raise InputError(f"profile {p.name} names no scene_encoder: a video cannot be searched by scenes. Name one, or switch retrieval off.")
     reader = r.reader
     if reader is None and p.scene_encoder.engine == "words":
@@ -162,7 +166,7 @@ def scenes(
     "The scene cache of `video`: opened, continued or built. Kept open for further questions."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
     key = ("scenes", str(path), str(subtitles), tuple(sorted(changes.items())))
-    with self._lock:
+    with self._of(path):
         if key not in self._memories: self._memories[key] = build_scenes(path, self.scene_recipe(**changes), subtitles, self.progress, make)
         return self._memories[key]
 
@@ -173,6 +177,6 @@ def heard(
 ) -> Track:
     "What is said in `video`: transcribed once, or read from its subtitles."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
-    with self._lock: return speech_stage(open_video(path, self.profile.links), self.recipe(), subtitles, self.progress)
+    with self._of(path): return speech_stage(open_video(path, self.profile.links), self.recipe(), subtitles, self.progress)
 
 Kit.scenes, Kit.heard = scenes, heard

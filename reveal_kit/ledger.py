@@ -31,7 +31,7 @@ class Entry:
     states: tuple[tuple[str, str], ...] = ()    # (what, its state)
     supports: tuple[str, ...] = ()              # letters of options
     refutes: tuple[str, ...] = ()
-    found: bool | None = None                   # was the thing asked for there? None: not said
+    found: bool | None = None                   # was the thing asked for there, or anything at all? None: not said
     about: tuple[str, ...] = ()                 # a reference: the options it was found for
     @property
     def perceptual(self) -> bool: return self.source in PERCEPTUAL

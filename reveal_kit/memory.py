@@ -38,7 +38,7 @@ class Recipe:
     rate: float = 1.0                     # frames per second (paper)
     theta: float = 0.8                    # similarity above which a frame joins (paper)
     similarity_to: str = "previous"       # open point, see `segments.group`
-    longest: float | None = None          # seconds; None as in the paper
+    longest: float | None = None          # seconds that a part of a longer segment aims at, see `segments.cut_long`; None, as in the paper: nothing is cut
     fixed: float | None = None            # seconds: fixed chunks instead of similarity (Table 2 without the offline hierarchy)
     group: int = 12                       # entries per summary (paper)
     words: tuple[int, int] = (120, 300)   # of an L2 and an L3 summary (paper)
@@ -97,7 +97,7 @@ def speech_settings(
 def speech_stage(
     video: Video,
     r: Recipe,
-    subtitles: str | Path | None = None, # a file that `speech.read_track` understands
+    subtitles: str | Path | None = None, # a file that `subtitles.read_track` understands
     progress=None,
 ) -> Track:
     "What is said in `video`."

@@ -6,7 +6,7 @@
 __all__ = ['TYPES', 'RECIPES', 'GROUPS', 'GLANCE', 'CORE', 'facts_of', 'matching', 'ask', 'holds', 'item', 'pick', 'near',
            'q_board', 'q_mooring', 'q_bag', 'q_find', 'g_handover', 'g_repairs', 'g_harbour', 'g_market', 'g_match',
            'g_kitchen', 'g_council', 'g_library', 'g_plans', 'g_day', 'g_glance', 'letter', 'questions', 'tail',
-           'leaves', 'check_one', 'check_questions']
+           'leaves', 'check_one', 'surface', 'check_questions']
 
 # %% ../nbs/45d_questions.ipynb #c619ff44
 import json, math, random, re
@@ -315,6 +315,14 @@ def check_one(q: dict, o: dict, tl: dict) -> list[str]: # what is wrong with it;
     if any(e["id"] != i for i, e in enumerate(tl["events"])): bad.append("timeline events are not numbered in order")
     return [f"{q['id']}: {b}" for b in bad]
 
+def surface(rows: list[dict], gold: dict[str, str]) -> dict[str, tuple[int, int]]: # what the right option is -> (how often, in how many questions that could be)
+    "How often the right option is the only longest or shortest one of its question, and at which letter it stands."
+    letters = Counter(gold[q["id"]] for q in rows); out = {k: (n, len(rows)) for k, n in sorted(letters.items())}
+    for k, f in (("longest", max), ("shortest", min)):
+        mine = [s[LETTERS.index(gold[q["id"]])] == f(s) for q in rows if (s := [len(t) for t in q["options"]]).count(f(s)) == 1]
+        out[k] = (sum(mine), len(mine))
+    return out
+
 def check_questions(
     rows: list[dict],     # of `questions.jsonl`
     oracle: list[dict],   # of `oracle.jsonl`
@@ -327,8 +335,7 @@ def check_questions(
     for q in rows: bad += check_one(q, gold[q["id"]], timelines[q["video"]])
     for g, n in Counter(o["group"] for o in oracle).items():
         if n != 4: bad.append(f"group {g} has {n} questions, not four")
-    n, size = len(rows), [[len(t) for t in q["options"]] for q in rows]
-    mine = [s[LETTERS.index(gold[q["id"]]["gold"])] for q, s in zip(rows, size)]
-    surface = dict(longest=sum(m == max(s) and s.count(m) == 1 for m, s in zip(mine, size)), shortest=sum(m == min(s) and s.count(m) == 1 for m, s in zip(mine, size)), **Counter(o["gold"] for o in oracle))
-    bad += [f"the right option is {k} in {v} of {n} questions: more than chance" for k, v in surface.items() if tail(v, n, .25) < alpha]
+    for split in (None, *sorted(s)) if len(s := {q["split"] for q in rows}) > 1 else (None,):
+        told = surface([q for q in rows if split in (None, q["split"])], {i: o["gold"] for i, o in gold.items()})
+        bad += [f"the right option is {k} in {v} of {n} {f'{split} ' if split else ''}questions: more than chance" for k, (v, n) in told.items() if tail(v, n, .25) < alpha]
     return bad

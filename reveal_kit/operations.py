@@ -38,7 +38,7 @@ class Part:
     text: str
     confidence: float | None = None  # 0 to 1
     supports: tuple[str, ...] = ()   # letters of options
-    found: bool | None = None        # was the thing asked for there? None: not said
+    found: bool | None = None        # was the thing asked for there, or anything at all? None: not said
     aside: str = ""                  # how it was come by, and how it looks: shown beside the text, never compared with other entries
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def read_parts(
     for s, ws in stretches(written, span):
         when = lambda w: f" ({clock(w.span.start)})" if s.length > LONG else ""
         texts = {w.text: w for w in reversed(ws)}; note = look_note(looks[(looks[:, 0] >= s.start) & (looks[:, 0] < s.end), 1:])
-        out.append(Part(s, "On screen: " + " | ".join(t + when(texts[t]) for t in reversed(texts)) if ws else "Nothing is written there.", aside=BLIND + (f"; {note}" if note and s.length <= LONG else "")))
+        out.append(Part(s, "On screen: " + " | ".join(t + when(texts[t]) for t in reversed(texts)) if ws else "Nothing is written there.", found=None if ws else False, aside=BLIND + (f"; {note}" if note and s.length <= LONG else "")))
     return tuple(out)
 
 # %% ../nbs/24_operations.ipynb #5ba7018e
@@ -283,7 +283,8 @@ def listen(
     "Transcribe an interval."
     track = s.heard()
     groups = [[l for p in g for l in p] for g in few(paragraphs(track.within(span).lines))]
-    if not groups: return Observation("speech", span, query, (Part(span, "Nothing is said there." if len(track) else "No speech of this video is known."),))
+    if not len(track): return Observation("speech", span, query, note="no speech of this video is known") # nobody listened: that is no observation
+    if not groups: return Observation("speech", span, query, (Part(span, "Nothing is said there.", found=False),))
     texts = [" ".join(f"[{clock(max(l.span.start, span.start))}] {l.text}" for l in g) for g in groups]
     return Observation("speech", span, query, tuple(Part(t, x) for t, x in zip(tiled([g[0].span.start for g in groups], span), texts)))
 
@@ -343,7 +344,7 @@ def analyse(
     if s.sees: r, n = show(s, q, span, min(spec.clip_frames, max(1, math.ceil(DENSE*span.length))), lambda n: clip_task(query, SEEN, span, n), judgement(q.letters), trace)
     else: r, n = read_clip(q, s, spec, span, query, trace)
     aside = "" if s.sees else BLIND
-    if r is None: return Observation("clip", span, query, (Part(span, "Nothing is written or said there.", aside=aside),), frames=n)
+    if r is None: return Observation("clip", span, query, (Part(span, "Nothing is written or said there.", found=False, aside=aside),), frames=n)
     if r.data is None: return Observation("clip", span, query, frames=n, note=f"the perceiver's reply could not be used ({r.problem})", counts=dict(nonsense=1))
     d, odd = r.data, {} if 0 <= r.data.confidence <= 1 else dict(confidence=1)
     sure = d.confidence if not odd else None; option = getattr(d, "option", "none")
@@ -377,5 +378,5 @@ def perform(
 ) -> Observation:
     "Carry out one evidence operation."
     if operation == "retrieve": return look_up(q, s, spec, query)
-    if operation != "speech" and isinstance(s.video, Reel) and not s.video.recorded(span): return Observation(operation, span, query, (Part(span, "Nothing was recorded then."),))
+    if operation != "speech" and isinstance(s.video, Reel) and not s.video.recorded(span): return Observation(operation, span, query, (Part(span, "Nothing was recorded then.", found=False),))
     return dict(inspect=inspect, speech=listen, clip=analyse)[operation](q, s, spec, span, query, trace)

@@ -36,8 +36,11 @@ class Plan:
     def to_dict(self) -> dict: return dict(strategy=self.strategy, queries=list(self.queries), reasoning=self.reasoning, rejected=[list(r) for r in self.rejected], counts=self.counts)
 
 # %% ../nbs/13_planner.ipynb #e88e70e3
-DEPENDENT_CUES = r"\boptions?\b(?= [A-Z]\b|s?\b)|\bchoices?\b|\bthe (?:following|above)\b|\bthe (?:previous )?question\b|\bcorrect answer\b"
-_dependent = re.compile(DEPENDENT_CUES, re.I)
+DEPENDENT_CUES = (  # wordings that point at the question instead of the video
+    r"\boptions? \(?(?-i:[A-H])\b", r"\bthe (?:other )?options\b", r"\bwhich of the choices\b",
+    r"\bthe (?:following|above)(?=:| (?:options?|choices?|statements?)\b|\W*$)", r"\bof the (?:following|above)\b(?! (?:day|morning|afternoon|evening|night|week|month|year)\b)",
+    r"\bthe (?:previous )?question\b", r"\bcorrect answer\b")
+_dependent = re.compile("|".join(DEPENDENT_CUES), re.I)
 
 def words(text: str) -> list[str]: # lower case, without punctuation
     "The words of `text`."

@@ -89,7 +89,10 @@ def recall(
     return [Reference(h.id, h.span, h.score, query, why) for hs, why in ((taken, "spread"), (rest, "backfill")) for h in hs]
 
 # %% ../nbs/22_policies.ipynb #1a66b036
-_no_content = re.compile(r"\s*((none|all|both|neither|any) of (the |these|them)|(it )?(can(no|')t|cannot|could not) be (determined|known|answered|inferred)|not (mentioned|shown|known)|unknown\b|unclear\b)", re.I)
+_no_content = re.compile( # of an option as a whole: *Both of the men wear hats* can be searched for
+    r"\W*(?:(?:none|all|both|neither|any) of (?:the|these|those|them)(?: (?:above|following|other|others|two|three|options?|answers?|choices?|statements?))*(?: (?:is|are) (?:true|correct|right))?"
+    r"|(?:(?:it|this|that|the answer) )?(?:(?:cannot|can not|can['’]t|could not|couldn['’]t) be (?:determined|known|answered|inferred)|(?:is )?(?:not (?:mentioned|shown|known)|unknown|unclear))"
+    r"(?:\W+(?:in|from|by|based on) (?:(?:the|this) )?(?:video|clip|film|information|evidence)(?: given)?)?)\W*", re.I)
 
 def parse_hypotheses(
     options: tuple[str, ...],  # option texts in letter order
@@ -98,7 +101,7 @@ def parse_hypotheses(
     out = {}
     for letter, text in zip(LETTERS, options):
         key = " ".join(re.findall(r"\w+", text.casefold())) or text.strip()
-        if key and not _no_content.match(text): out.setdefault(key, (letter, text))
+        if key and not _no_content.fullmatch(" ".join(text.split())): out.setdefault(key, (letter, text))
     return list(out.values()) if len(out) > 1 else []
 
 # %% ../nbs/22_policies.ipynb #f7e6dee4

@@ -4,14 +4,16 @@
 
 # %% auto #0
 __all__ = ['HOW', 'OWN', 'SERVER', 'DISK', 'REPLAY', 'NEEDS', 'steady', 'title', 'blank', 'filled', 'costed', 'as_answer',
-           'reason', 'where', 'ask', 'fault', 'disk_named', 'read_records', 'RecordFile']
+           'reason', 'where', 'ask', 'fault', 'disk_named', 'read_records', 'RecordFile', 'UnderWay']
 
 # %% ../nbs/41a_records.ipynb #b0cd76fc
 import errno, json, os, sqlite3, time, traceback
-from contextlib import contextmanager
+from collections import Counter
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from .benchmark_files import Gold
-from .core import Answer, Evidence, InputError, Question, Span, Trace
+from .calls import sound
+from .core import Answer, Evidence, InputError, Question, Span, Trace, write_atomic
 from .store import canonical
 
 # %% ../nbs/41a_records.ipynb #f254c226
@@ -74,7 +76,7 @@ def as_answer(said, q: Question) -> Answer:
 
 def reason(e: Exception) -> str:
     "Why a question failed, on one line."
-    text = " ".join(str(e).split()) or "no message"
+    text = sound(" ".join(str(e).split())) or "no message" # a file's name may hold bytes that are no text
     return text if isinstance(e, InputError) else f"{type(e).__name__}: {text}"
 
 def where(e: Exception) -> list[str]:
@@ -111,8 +113,11 @@ def fault(e: Exception) -> str: # one of the four above
     for x in _chain(e):
         if isinstance(x, OSError) and x.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS): return DISK
         if isinstance(x, sqlite3.Error) and getattr(x, "sqlite_errorname", "")[:11] in ("SQLITE_FULL", "SQLITE_IOER", "SQLITE_READ", "SQLITE_CANT"): return DISK
-    if isinstance(e, ReplayMiss): return REPLAY
-    if isinstance(e, ChatError) and (e.status in (0, 401, 403, 404, 408, 429) or e.status >= 500): return SERVER
+    for x in _chain(e):
+        if isinstance(x, ReplayMiss): return REPLAY
+        if isinstance(x, ChatError): return SERVER if x.status in (0, 401, 403, 404, 408, 429) or x.status >= 500 else OWN
+        if isinstance(x, (ConnectionError, TimeoutError)): return SERVER
+        if isinstance(x, InputError) and any(f.f_globals.get("__name__") == "reveal_kit.serve" for f, _ in traceback.walk_tb(x.__traceback__)): return SERVER # it did not start
     return OWN
 
 # %% ../nbs/41a_records.ipynb #e6d2dc87
@@ -152,12 +157,38 @@ class RecordFile:
         if self.torn: os.ftruncate(self._fd, self.size)
     def add(self, record: dict):
         "Append `record`; it is on the disk when this returns, or not in the file at all."
-        data = (canonical(record) + "\n").encode(); at = self.size
+        data = (sound(canonical(record)) + "\n").encode(); at = self.size
         try:
             while data: n = os.pwrite(self._fd, data, at); at, data = at + n, data[n:]
             os.fsync(self._fd)
         except OSError: os.ftruncate(self._fd, self.size); raise
         self.size = at; self.rows.append(record)
     def close(self): os.close(self._fd)
+    def __enter__(self): return self
+    def __exit__(self, *_): self.close()
+
+# %% ../nbs/41a_records.ipynb #28f95ad0
+class UnderWay:
+    "The questions that are being asked, on disk."
+    def __init__(self, path: Path, answered=(), aside=()): # ids; a death with one that was set aside is explained
+        self.path, self.now, last = path, [], {}
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            with suppress(ValueError, TypeError): n, ids = json.loads(line); last[n] = [*ids] # of each process the last line; a torn one says nothing
+        died = [[None if i in answered else i for i in ids] for ids in last.values() if ids and not {*aside} & {*ids}]
+        self.deaths = Counter(i for d in died for i in d if i)     # of the process, while the question was asked
+        self.alone = Counter(d[0] for d in died if len(d) == 1)    # and no other was
+        self.outside = sum(not any(d) for d in died)               # deaths that no question caused
+        text = "".join(canonical(x) + "\n" for x in enumerate(died)); self._at, self._size = len(died), len(text.encode())
+        if last: write_atomic(path, text)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    def _note(self): os.write(self._fd, (canonical([self._at, self.now]) + "\n").encode())
+    def start(self, id: str): self.now.append(id); self._note()
+    def end(self, id: str, settled: bool):
+        if settled: self.deaths.pop(id, None)
+        if id in self.now: self.now.remove(id); self._note()
+    def close(self):
+        "The orderly end: nothing was under way."
+        os.ftruncate(self._fd, self._size); os.close(self._fd)
+        if not self.deaths: self.path.unlink(missing_ok=True)
     def __enter__(self): return self
     def __exit__(self, *_): self.close()

@@ -63,7 +63,7 @@ REPEATED = (
         "How many boats are moored?", ("numbers",)),
     Cue("whole video", "repeated", 3, r"\bthroughout\b|\b(in|during|over|across) the (whole|entire|full)\b|\bin total\b|\baltogether\b|\b(in|over) the course of\b",
         "Who appears throughout the video?"),
-    Cue("order asked", "repeated", 3, r"\b(what|which|correct|right|chronological) (order|sequence)\b|\bchronolog|\b(order|sequence) of\b|\barrange\b|\bin order\b",
+    Cue("order asked", "repeated", 3, r"\b(what|which|correct|right|chronological) (order|sequence)\b|\bchronolog|\b(order|sequence) of\b|\barrange\b|\bin order\b(?! to\b)",
         "In which order do the guests arrive?", ("states",)),
     Cue("more than", "repeated", 2, r"\b(more|fewer|less|longer|faster|higher|earlier|later|larger|smaller)\b.*\bthan\b|\bthe (most|least|fewest|longest|shortest|largest|highest)\b(?! likely)|\bmost often\b",
         "Which stall sells more bread than the others?", ("numbers",)),

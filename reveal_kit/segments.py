@@ -44,10 +44,10 @@ def cover(
 # %% ../nbs/09_segments.ipynb #4b032ead
 def cut_long(
     spans: list[Span],
-    longest: float | None,  # seconds; None for no bound
+    longest: float | None,  # seconds a part aims at, see above; None to cut nothing
     pauses=(),              # seconds at which nobody speaks
 ) -> list[Span]:
-    "Cut spans longer than `longest` into equal parts, each cut at the nearest pause within a quarter of a part."
+    "Cut spans longer than `longest` into equal parts, then move each cut to the nearest pause within a quarter of a part; no part is longer than 1.5 `longest`."
     if longest is None: return list(spans)
     out, pauses = [], np.asarray(sorted(pauses), dtype=float)
     for s in spans:

@@ -115,12 +115,13 @@ def locked(
     store: Store,
     timeout: float = 3600, # seconds to wait for another builder
 ):
-    "Wait for the machine-wide lock of `store`, hold it until the block ends, and see what others finished meanwhile."
+    "Wait for the machine-wide lock of `store`, hold it until the block ends, see what others finished meanwhile, and clear away what a killed writer left."
     from filelock import FileLock, Timeout
     p = store.path.parent / ".locks" / f"{store.key[:20]}.lock"
     p.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(p, timeout=timeout)
     try: lock.acquire()
     except Timeout: raise InputError(f"{store.path}: another process has been building it for {timeout:.0f} s. Wait for it, or stop it and try again.") from None
+    for torn in store.path.glob(".*.tmp"): torn.unlink(missing_ok=True) # who holds the lock is the only writer
     store._files = store._open()
     return lock

@@ -47,7 +47,7 @@ class Verdict:
     grid: dict[str, dict[str, float]]       # option -> criterion -> score as it counts
     sufficient: bool
     analysis: str                           # what is missing; the planner may read it only when insufficient
-    unknown: tuple[str, ...] = ()           # options about which the model says the evidence is silent: they count as 0
+    unknown: tuple[str, ...] = ()           # options that were counted as 0 because the model says that the evidence is silent about them
     weights: dict[str, float] = field(default_factory=dict)
     threshold: float = 0.7
     mode: str = "hard"
@@ -223,7 +223,7 @@ def read_scores(text: str, keys: tuple[str, ...], names: tuple[str, ...]) -> Rea
         match path:
             case ("rubric_criteria_scores", o, k):
                 o, k = str(o).strip().upper(), str(k).strip()
-                if o not in grid: counts["unknown options"] += 1
+                if o not in grid: counts["no such option"] += 1
                 elif k not in names: counts["unknown criteria"] += 1
                 else:
                     grid[o][k], repair = lower(value)
@@ -234,7 +234,7 @@ def read_scores(text: str, keys: tuple[str, ...], names: tuple[str, ...]) -> Rea
             case ("missing_evidence_analysis",): analysis = value if isinstance(value, str) else ""
     if not any(grid.values()): counts["unreadable"] += 1
     counts["missing"] += sum(k not in grid[o] for o in keys for k in names)
-    counts["unknown options"] += sum(o not in keys for o in unknown)
+    counts["no such option"] += sum(o not in keys for o in unknown)
     return Reading({o: {k: grid[o].get(k, 0.0) for k in names} for o in keys}, at, tuple(o for o in keys if o in unknown), analysis, +counts)
 
 # %% ../nbs/12_verifier.ipynb #091d9eda
@@ -258,10 +258,10 @@ class Verifier:
         chat,                            # `chat.Chat`, or anything with its `ask`
         pool: RubricPool,
         score_mode: str = "hard",        # `hard`: the number the model writes (paper); `soft`: its expectation
-        aggregate: str = "max",          # `max` (paper), `mean` or `min` over options
+        aggregate: str = "max",          # over options: `max` (B.3), `mean` (one reading of equation 5) or `min`
         threshold: float | None = None,  # default: the pool's τ
         most: int = 4,                   # criteria per question at most; the paper names no bound
-        trust_unknown: bool | None = None, # does an option named unknown count as 0? default: in hard mode (paper) yes, in soft mode no
+        trust_unknown: bool | None = None, # does an option named unknown count as 0? default (our reading): in hard mode yes, in soft mode no
     ):
         if score_mode not in ("hard", "soft"): raise ValueError(f"score_mode is {score_mode!r}: hard or soft")
         if aggregate not in AGGREGATES: raise ValueError(f"aggregate is {aggregate!r}: {', '.join(AGGREGATES)}")

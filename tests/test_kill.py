@@ -14,8 +14,10 @@ import pytest
 
 import reveal_kit
 from reveal_kit.records import steady
+from reveal_kit import zoo
 from reveal_kit.results import open_run
 from tests.chat_server import ChatServer
+from tests.media import make, picture
 
 KILLS, WORKERS, CALLS = 20, 2, 3
 SERVER = Path(__file__).with_name("chat_server.py")
@@ -36,7 +38,7 @@ RUNNER = '''
 import sys
 from reveal_kit.core import InputError
 from reveal_kit.runs import evaluate
-try: evaluate("talks:Talks", "mini", sys.argv[1], runs_dir=sys.argv[2], workers=int(sys.argv[3]))
+try: evaluate(sys.argv[4], "mini", sys.argv[1], runs_dir=sys.argv[2], workers=int(sys.argv[3]))
 except InputError as e: sys.exit(f"reveal: {e}")
 '''
 PROFILE = 'extends = "mini"\nname = "kill"\n[roles.default]\nengine = "openai"\nmodel = "test-model"\nbase_url = "{url}"\n'
@@ -54,12 +56,12 @@ def kit(tmp_path_factory):
 
 class Place:
     "A folder with an agent, a home and runs of its own."
-    def __init__(self, path, url, kit):
-        self.path, self.home, self.runs, self.kit = path, path / "home", path / "runs", kit; self.home.mkdir(parents=True)
+    def __init__(self, path, url, kit, agent="talks:Talks"):
+        self.path, self.home, self.runs, self.kit, self.agent = path, path / "home", path / "runs", kit, agent; self.home.mkdir(parents=True)
         (path / "talks.py").write_text(AGENT); (path / "kill.toml").write_text(PROFILE.format(url=url))
     def start(self, workers=WORKERS):
         env = os.environ | dict(REVEAL_HOME=str(self.home), PYTHONPATH=os.pathsep.join([str(self.path), str(self.kit)]))
-        return subprocess.Popen([sys.executable, "-c", RUNNER, str(self.path / "kill.toml"), str(self.runs), str(workers)], cwd=self.path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        return subprocess.Popen([sys.executable, "-c", RUNNER, str(self.path / "kill.toml"), str(self.runs), str(workers), self.agent], cwd=self.path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
     def finish(self, **how):
         with self.start(**how) as p: out, err = p.communicate(timeout=300)
         assert p.returncode == 0, err
@@ -151,3 +153,33 @@ def test_two_runners_on_one_folder(undisturbed, kit, tmp_path):
         assert loser.returncode == 1 and "another process is filling this run" in loser.communicate()[1] and winner.poll() is None
         winner.kill(); winner.communicate(); place.finish()
     assert s.count <= CALLS * n + WORKERS; same(place, undisturbed)
+
+
+@pytest.fixture(scope="module")
+def films(tmp_path_factory, kit):
+    "The same kit with four real films, ten seconds each, and three questions about each: now there is something to build."
+    base = tmp_path_factory.mktemp("films"); mini = base / "data" / "mini"; (mini / "subtitles").mkdir(parents=True); shutil.copytree(kit / "reveal_kit", base / "reveal_kit"); left = {f"day{d}": 3 for d in (4, 5, 6, 7)}; asked = set()
+    for q in map(json.loads, (kit / "data/mini/questions.jsonl").open()):
+        if left.get(q["video"], 0): left[q["video"]] -= 1; asked.add(q["id"])
+    for f in ("questions.jsonl", "oracle.jsonl"): (mini / f).write_text("".join(l for l in (kit / "data/mini" / f).open() if json.loads(l)["id"] in asked))
+    for i, v in enumerate(left):
+        make(mini / "videos" / f"{v}.mp4", seconds=10, draw=lambda n, size, i=i: picture(n // 40 + 10 * i, size))
+        (mini / "subtitles" / f"{v}.srt").write_text("".join(f"{k}\n00:00:0{2 * k},000 --> 00:00:0{2 * k + 1},000\nFerry {i} brings {k} crates.\n\n" for k in range(1, 4)))
+    return base
+
+
+def test_kills_while_memories_are_built(films, tmp_path, minilm):
+    "Retrieval needs a memory of every video, and the next ones are built ahead in a thread: moments are drawn in files written and requests seen."
+    kept = lambda place: {f: (place.path / f).read_bytes() for f in place.files() if f.startswith("home/") and not f.startswith("home/calls/")}
+    def place_at(path, url): place = Place(path, url, films, "retrieval"); (place.home / "models").symlink_to(zoo.folder("minilm-int8").resolve().parent); return place
+    with ChatServer(keep=False) as s: whole = place_at(tmp_path / "whole", s.url); run = whole.finish(workers=1); n = s.count
+    assert len(run.done) == n == 12 and {k for r in run.records() for k in r["memory"]} and len(kept(whole)) > 20
+    rng, did = random.Random(6), lambda: len(place.files()) + s.count
+    with ChatServer(latency=0.02, keep=False) as s:
+        place, hit = place_at(tmp_path / "torn", s.url), 0; total = len(whole.files()) + n
+        for kill in range(6):
+            p, at = place.start(), did() + rng.randint(1, total // 4)
+            until(lambda: did() >= at or p.poll() is not None); time.sleep(rng.uniform(0, 0.05)); hit += p.poll() is None; p.kill(); p.communicate()
+        run = place.finish(); until(lambda: s.open == 0)
+        assert hit >= 3 and run.missing == run.aside == [] and s.count <= n + 6 * WORKERS and not list(tmp_path.rglob("*.tmp"))
+    same(place, whole); assert kept(place) == kept(whole), "what was built differs"

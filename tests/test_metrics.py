@@ -13,7 +13,7 @@ from reveal_kit.core import InputError, Question, Span
 from reveal_kit.extraction import extract
 from reveal_kit.groups import by_head, group_score, group_table, score_groups
 from reveal_kit.grounding import by_verdict, chance, discrimination, evidence_spans, grounded, oracle_recovery, recall, touched
-from reveal_kit.metrics import accuracy, by, by_duration, by_role, compare, cost, frame, known, mcnemar, mean, phases, rescored, scored, spread, unasked
+from reveal_kit.metrics import accuracy, by, by_duration, by_role, compare, cost, frame, known, mcnemar, mean, phases, resampled, rescored, scored, spread, unasked, units
 
 FIX = Path(__file__).resolve().parent / "fixtures"
 HAND = json.loads((FIX / "metrics" / "groups.json").read_text())
@@ -51,6 +51,22 @@ def test_random_letters_repeat_and_vary():
     assert got == [extract(f"no idea {i}", "ABCDE", "official", "longvideobench") for i in range(5000)]
     share = np.array([got.count(l) for l in "ABCDE"]) / len(got)
     assert abs(share - .2).max() < .02
+
+
+@pytest.mark.parametrize("name, letters", [("longvideobench", "ABCDE"), ("egoschema-500", "ABCDE"), ("longvideobench-3600", "ABCD")])
+def test_one_reply_to_many_questions_is_not_one_letter(name, letters):
+    got = [extract("no idea", letters, "official", name, (), f"q{i}") for i in range(300)]
+    expected = 300 / len(letters); assert sum((got.count(l) - expected) ** 2 / expected for l in letters) < 18.5     # chi square with 4 degrees of freedom, p 0.001
+    assert set(got) == set(letters) and got[7] == extract("no idea", letters, "official", name, (), "q7")
+
+
+def test_rescoring_draws_by_question():
+    b = load("longvideobench", FIX / "benchmarks" / "longvideobench"); q = b.questions[0]
+    qs = [Question(f"q{i}", "v", "What?", tuple("abcde")) for i in range(300)]
+    many = SimpleNamespace(name="longvideobench", split="validation", questions=qs, by_id={x.id: x for x in qs}, oracle={x.id: Gold("A") for x in qs})
+    m = scored([dict(rec(x.id, "v", False), text="no idea") for x in qs], many, "official"); assert m.n == 300 and .12 < m.value < .28 and m.unparsed == 0
+    failed = [dict(rec(x.id, "v", False, None), text="", error="timeout") for x in qs]; assert .12 < scored(failed, many, "official").value < .28 and scored(failed, many).value == 0
+    assert rescored([dict(rec(q.id, q.video, False), text="no idea")], b, "official")[0]["prediction"] == extract("no idea", q.letters, "official", b.name, q.options, q.id)
 
 
 def test_scorers_are_refused_by_name():
@@ -99,6 +115,24 @@ def test_unparsed_and_failed_are_wrong_and_shown():
     assert str(accuracy([])) == "none"
 
 
+def test_a_week_of_one_person_is_clustered_by_the_day_of_asking():
+    days = ["DAY1", "DAY1", "DAY2", "DAY2", "DAY5"]; rs = [dict(rec(str(i), "A1_JAKE", c == "1"), day=d) for i, (c, d) in enumerate(zip("10110", days))]
+    m = accuracy(rs)                                                            # mean 3/5; sums of deviations -1/5, 4/5, -3/5; three days
+    assert math.isclose(m.se, math.sqrt(3 / 2 * (1 + 16 + 9) / 25) / 5) and (m.clusters, m.unit, m.videos) == (3, "day", 1) and "n = 5, 3 days" in str(m)
+    assert frame(dict(all=m)).loc["all", "videos"] == 1 and by(rs)["T"].unit == "day"
+    for bare in ([{k: v for k, v in r.items() if k != "day"} for r in rs], [dict(rs[0], day=None), *rs[1:]]): assert math.isnan(accuracy(bare).se) and accuracy(bare).unit == "video"  # a record lacks the day
+    two = [dict(r, video=f"A{i % 2 + 1}") for i, r in enumerate(rs)]; assert units(two) == (["A1", "A2", "A1", "A2", "A1"], "video") and accuracy(two).clusters == 2     # two people: the person
+
+
+def test_the_day_comes_from_the_benchmark():
+    b = load("egolife-a1", FIX / "benchmarks" / "egolife-a1")                   # asked on days 2, 1, 6 and 7; gold B, C, D, A
+    rs = [dict(rec(q.id, q.video, False), text=t) for q, t in zip(b.questions, ["B", "C", "The answer is A", "no idea"])]
+    assert [r["day"] for r in known(rs, b)] == ["DAY2", "DAY1", "DAY6", "DAY7"] and "day" not in rs[0] and known([dict(rs[0], day="DAY9")], b)[0]["day"] == "DAY9"
+    m = scored(rs, b); assert m.value == .5 and math.isclose(m.se, math.sqrt(4 / 3) / 4) and (m.clusters, m.unit) == (4, "day") and math.isnan(accuracy(rs).se)    # deviations of 1/2 each
+    two = known([dict(r, correct=True) for r in rs], b); c = compare(known([dict(r, correct=False) for r in rs], b), two, draws=99); assert c.difference.unit == "day" and (c.low, c.p) == (1, .02) and "interval by day" in str(c)
+    e = load("ego-r1", FIX / "benchmarks" / "ego-r1"); assert scored([dict(rec(q.id, q.video, True), text="A") for q in e.questions], e).unit == "video"
+
+
 def test_by_type_counts_every_label():
     rs = [dict(rec("1", "a", True), type="reasoning; summarization"), dict(rec("2", "b", False), type="reasoning"), dict(rec("3", "b", True), type=None)]
     t = by(rs)
@@ -131,6 +165,17 @@ def test_official_denominators():
     m = scored(rs, lv, "official"); assert (m.n, m.dropped, m.value) == (3, 1, 1 / 3) and scored(rs, lv).failed == 1 and scored(rs, lv).n == 4
 
 
+def test_questions_without_a_public_answer_are_left_out_and_counted():
+    b = load("longvideobench", FIX / "benchmarks" / "longvideobench", "all")    # gold C, D, A and one that is not public
+    rs = [dict(rec(q.id, q.video, None), text="The answer is D") for q in b.questions]; hidden = next(i for i, q in enumerate(b.questions) if b.oracle[q.id].letter is None)
+    assert [r["correct"] for r in rescored(rs, b)] == [False, True, False, None] and hidden == 3
+    for scorer in ("strict", "official"): m = scored(rs, b, scorer); assert (m.value, m.n, m.dropped) == (1 / 3, 3, 1)
+    rs[3] = dict(rs[3], error="timeout", text=""); m = scored(rs, b); assert (m.n, m.dropped, m.failed) == (3, 1, 0)
+    with pytest.raises(InputError, match="1 records do not say"): accuracy(rescored(rs, b))
+    none = scored(rs[3:], b); assert (none.n, none.dropped) == (0, 1) and str(none) == "none, 1 dropped"
+    assert discrimination([dict(rs[0], correct=True, rho=.9), dict(rs[1], correct=False, rho=.5), dict(rs[2], correct=None, rho=1.0)]) == 1
+
+
 # ---- groups of four
 
 @pytest.mark.parametrize("case", HAND["cases"], ids=lambda c: f"{c['kind']} {c['structure']}")
@@ -141,6 +186,18 @@ def test_all_sixteen_patterns(case):
 
 @pytest.mark.parametrize("case", HAND["minus_one"], ids=lambda c: c["why"])
 def test_the_original_scripts_minus_one(case): assert 100 * group_score(case["right"], case["kind"], case["structure"]) == case["score"]
+
+
+def test_official_reading_and_the_original_scripts_minus_one_together():
+    b = load("video-mme-v2", FIX / "benchmarks" / "video-mme-v2")               # 001 relevance, 002 logic [1,[2,3],4]
+    gold = lambda i: f"The answer is {b.oracle[i].letter}"
+    said = {"001-3": "nothing", "001-4": "nothing", "002-1": "nothing"}; rs = [dict(rec(i, b.by_id[i].video, False), text=said.get(i) or gold(i)) for i in b.ids]
+    assert len(rescored(rs, b, "official")) == 5 and group_table(rescored(rs, b, "official"), b)["CC"].dropped == 2                        # without `keep` no group is whole
+    whole = rescored(rs, b, "official", keep=True); groups, broken = score_groups(whole, b, failed=-1)
+    assert not broken and [(g.right, g.score) for g in groups] == [((1, 1, -1, -1), 0), ((-1, 1, 1, 1), 1)]                              # 2 - 2 = 0 right; -1 is true, so the chain is whole
+    t = group_table(whole, b, failed=-1); assert (t["CC"].value, t["RC"].value, t["Avg"].value, t["Avg"].n, t["Avg"].dropped) == (0, 1, 1, 5, 3)   # the plain average is over readable replies
+    t = group_table(rescored(rs, b), b); assert (t["CC"].value, t["RC"].value, t["Avg"].value, t["Avg"].n) == (4 / 16, 0, 5 / 8, 8)        # the kit's own: unreadable is wrong
+    rs[5] = dict(rs[5], error="timeout", text=""); assert score_groups(rescored(rs, b, "official", keep=True), b, failed=-1)[1] == ["002"]     # no reply at all is no -1: the question is not there
 
 
 def v2_like(groups, order=1):
@@ -216,6 +273,24 @@ def test_grounding_by_hand():
     assert grounded(rs, b, longest=None).right_grounded == 2
 
 
+def test_answers_without_recorded_evidence_cannot_be_judged():
+    b = bench(**{f"q{i}": [(100, 110)] for i in range(6)})
+    rs = [dict(rec("q0", "a", True), evidence=ev((105, 120, 0))), dict(rec("q1", "a", True), evidence=[]), dict(rec("q2", "b", False), evidence=[]), rec("q3", "b", True), dict(rec("q4", "b", False, None), evidence=[], error="timeout"), dict(rec("q5", "b", True), evidence=ev((200, 210, 0)))]
+    g = grounded(rs, b)
+    assert (g.right_grounded, g.right_ungrounded, g.wrong_grounded, g.wrong_ungrounded, g.unrecorded, g.unknown) == (1, 1, 0, 1, 3, 0)     # a failed question rests on nothing; three answers say nothing
+    assert g.accuracy.value == 2 / 3 and g.both.value == 1 / 3 and g.both.dropped == 3 and "3 answers cannot be judged" in str(g)
+    seeing = grounded([dict(r, evidence=[], error=None) for r in rs], b); assert seeing.both.n == 0 and seeing.unrecorded == 6 and str(seeing).startswith("no answer can be judged\n6 answers")
+    assert recall([dict(r, evidence=[]) for r in rs], b).empty and recall(rs[:2], b).loc["end", "recall"] == 50
+
+
+def test_a_point_in_time_grounds_inside_a_target():
+    b = bench(q1=[(100, 110)], q2=[(100, 110)], q3=[(100, 110)], q4=[(100, 110)], q5=[(100, 110)])
+    points = dict(q1=(105, 105, 0), q2=(100, 100, 0), q3=(110, 110, 0), q4=(99, 99, 0)); rs = [dict(rec(i, "a", True), evidence=ev(p)) for i, p in points.items()] + [dict(rec("q5", "a", True), evidence=ev((90, 100, 0), (100, 100, 0)))]
+    g = grounded(rs, b); assert (g.right_grounded, g.right_ungrounded) == (3, 2)                                                     # inside, at its start, at its end (no), before (no), at its start behind a piece that ends there
+    assert math.isclose(g.chance, (4 * .010 + .020) / 5) and list(recall(rs, b)["recall"]) == [60, 60]
+    assert evidence_spans(rs[4])[0] == [Span(90, 100), Span(100, 100)] and evidence_spans(dict(evidence=ev((90, 101, 0), (100, 100, 0), (95, 95, 0))))[0] == [Span(90, 101)]
+
+
 def test_recall_by_hand():
     b = bench(q1=[(100, 110), (300, 310)], q2=[(50, 60)], q3=[])
     rs = [dict(rec("q1", "a", True), evidence=ev((100, 105, 0), (305, 400, 2))), dict(rec("q2", "b", True), evidence=ev((0, 10, 0), (55, 70, 1))), dict(rec("q3", "b", True), evidence=[])]
@@ -235,10 +310,10 @@ def test_chance_is_the_share_of_shifts_that_touch(targets, pieces):
     assert abs(chance(ts, es, D) - share) < 1e-9
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=8), st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=5))
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 9)), max_size=8), st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=5))
 def test_touched_is_overlap(pieces, targets):
     es, _ = evidence_spans(dict(evidence=ev(*[(s, s + l, 0) for s, l in pieces]))); ts = [Span(s, s + l) for s, l in targets]
-    assert touched(ts, es) == [any(min(t.end, s + l) > max(t.start, s) for s, l in pieces) for t in ts]
+    assert touched(ts, es) == [any(min(t.end, s + l) > max(t.start, s) or l == 0 and t.start <= s < t.end for s, l in pieces) for t in ts]
 
 
 # ---- two runs
@@ -262,6 +337,21 @@ def test_a_difference_that_is_everywhere_is_in_every_draw():
     sizes = dict(a=1, b=7, c=30); wrong = [rec(f"{v}{i}", v, False) for v, n in sizes.items() for i in range(n)]
     c = compare(wrong, [dict(r, correct=True) for r in wrong], draws=500)
     assert (c.low, c.high, c.difference.value, c.only_b) == (1, 1, 1, 38)
+
+
+def test_one_video_has_no_interval():
+    a = [rec(str(i), "day4", i < 2) for i in range(6)]; b = [dict(r, correct=i > 0) for i, r in enumerate(a)]      # 1 lost, 4 gained
+    c = compare(a, b); assert all(map(math.isnan, (c.low, c.high, c.p, c.difference.se))) and (c.only_a, c.only_b, c.difference.value) == (1, 4, .5) and c.mcnemar == 2 * (1 + 5) / 32
+    assert "b - a +50.0; one video: no interval\n" in str(c) and "nan" not in str(c) and "draws" not in str(c)
+
+
+def test_no_p_of_the_bootstrap_is_zero():
+    a = [rec(v, v, False) for v in "abcde"]; b = [dict(r, correct=True) for r in a]                                 # five videos, each one more right
+    c = compare(a, b, draws=999); assert c.p == 2 * (1 + 0) / (999 + 1) and c.mcnemar == 2 / 32 and compare(a, b).p == 2 / 10_001
+    assert "p < 0.001" in str(compare(a, b)) and "p = 0.002 (999 draws, seed 0; with 5 videos a rough guess)" in str(c) and compare(b, a, draws=999).p == c.p and compare(a, a).p == 1
+    sums, sizes = np.array([2., -1, 0, 1]), np.array([4., 3, 2, 5]); w = np.random.default_rng(3).multinomial(4, np.full(4, 1 / 4), size=500); m = w @ sums / (w @ sizes)
+    assert resampled(sums, sizes, 3, 500, .9)[2] == 2 * (1 + min((m <= 0).sum(), (m >= 0).sum())) / 501 and (m <= 0).sum() > 20
+    many = [rec(f"{v}{i}", str(v), (v + i) % 3 > 0) for v in range(12) for i in range(4)]; assert "rough" not in str(compare(many, [dict(r, correct=True) for r in many]))
 
 
 def test_no_difference_is_rarely_found():
@@ -294,5 +384,5 @@ def test_3200_answers_are_scored_within_half_a_second():
     b, rs = v2_like(groups)
     b.by_id = {q.id: Question(q.id, q.video, "What is said about the van?", tuple("abcdefgh")) for q in b.questions}
     rs = [dict(r, text=f"Looking at the frames one by one, the van is red and the man leaves it at the door.\nThe best answer is: {'ABCDEFGH'[i % 8]}. the red van", evidence=ev((10, 20, 0))) for i, r in enumerate(rs)]
-    t = time.perf_counter(); s = scored(rs, b); by(rs); group_table(rs, b); by_verdict(rs); grounded(rs, b); took = time.perf_counter() - t
+    t = time.process_time(); s = scored(rs, b); by(rs); group_table(rs, b); by_verdict(rs); grounded(rs, b); took = time.process_time() - t     # of this process: others share the machine
     assert s.n == 3200 and s.value == 1 / 8 and took < .5, took

@@ -11,7 +11,7 @@ from reveal_kit import mini, mini_film
 from reveal_kit.core import InputError
 from reveal_kit.mini_day import OPENING, Day, draw, reckon, timeline, weave
 from reveal_kit.mini_pictures import frames, guests, still
-from reveal_kit.mini_questions import CORE, GLANCE, GROUPS, TYPES, ask, check_one, check_questions, holds, questions, tail
+from reveal_kit.mini_questions import CORE, GLANCE, GROUPS, TYPES, ask, check_one, check_questions, holds, questions, surface, tail
 from reveal_kit.mini_stories import plan_day
 from reveal_kit.mini_words import MEN, PIERS, WOMEN
 
@@ -133,6 +133,28 @@ def test_a_right_option_that_is_always_longest(bench):
     rows, oracle, tls = copy.deepcopy(bench)
     for q, o in zip(rows, oracle): q["options"]["ABCD".index(o["gold"])] += " and nothing else at all"
     assert any("longest" in b for b in check_questions(rows, oracle, tls))
+
+def swapped(bench, n, split=None): # in the first `n` questions whose longest option is one wrong one, it and the right one change places
+    rows, oracle, tls = copy.deepcopy(bench)
+    for q, o in zip(rows, oracle):
+        s = [len(t) for t in q["options"]]; right, long = "ABCD".index(o["gold"]), s.index(max(s))
+        if n and split in (None, q["split"]) and s.count(max(s)) == 1 and right != long: q["options"][right], q["options"][long] = q["options"][long], q["options"][right]; n -= 1
+    assert not n; return rows, oracle, tls
+
+def test_length_is_judged_where_it_tells(bench):
+    rows, oracle, _ = bench; gold = {o["id"]: o["gold"] for o in oracle}
+    part = lambda s: surface([q for q in rows if q["split"] == s], gold)
+    assert [surface(rows, gold)[k] for k in ("longest", "shortest")] == [(22, 88), (25, 94)] and [part(s)[k] for s in ("train", "test") for k in ("longest", "shortest")] == [(8, 24), (8, 28), (14, 64), (17, 66)]
+    assert [surface(rows, gold)[l] for l in "ABCD"] == [(41, 164)] * 4
+    two = [dict(id="1", options=["a", "bb", "ccc", "ccc"]), dict(id="2", options=["aaa", "bb", "bb", "c"])]; assert surface(two, {"1": "A", "2": "A"}) == dict(A=(2, 2), longest=(1, 1), shortest=(1, 2))
+
+def test_longest_in_42_of_88_is_not_chance_though_it_is_in_42_of_164(bench):
+    assert tail(42, 164, .25) > .4 and tail(42, 88, .25) < 1e-4
+    assert "the right option is longest in 42 of 88 questions: more than chance" in check_questions(*swapped(bench, 20)) and not any("questions:" in b for b in check_questions(*swapped(bench, 3)))
+
+def test_a_split_is_judged_by_itself(bench):
+    assert tail(30, 88, .25) > .03 and tail(16, 24, .25) < 1e-4
+    assert [b for b in check_questions(*swapped(bench, 8, "train")) if "questions:" in b] == ["the right option is longest in 16 of 24 train questions: more than chance"]
 
 def test_spans_outside_the_video(bench): assert any("outside" in b for b in broken(bench, 0, spans=[[0, 5000]]))
 

@@ -98,7 +98,8 @@ def test_a_title_that_stays_and_captions_that_change():
 def test_long_parts_say_when_and_short_ones_how_it_looks():
     none = np.zeros((0, 6)); looks = np.array([[t, 255, 0, 0, 1, 0] for t in range(40)], float)
     long, = read_parts([Written(Span(3, 40), "HARBOUR")], none, Span(0, 40)); assert long.text == "On screen: HARBOUR (0:03)" and long.aside == BLIND
-    short, = read_parts([], looks, Span(0, 10)); assert short.text == "Nothing is written there." and short.aside == "read, not seen; bright, mostly red, still" and short.found is None
+    short, = read_parts([], looks, Span(0, 10)); assert short.text == "Nothing is written there." and short.aside == "read, not seen; bright, mostly red, still" and short.found is False, "a look that met nothing verifies nothing"
+    assert long.found is None, "what was read is neither yes nor no"
 
 @quick
 @given(spans, st.lists(st.tuples(times, times, st.text(max_size=20)), max_size=20))
@@ -168,7 +169,8 @@ def test_a_useless_reply_is_no_observation(film, reply):
 def test_speech_is_in_video_time_and_covers_the_interval(film):
     o = listen(Q, senses(film), VestaSpec(), Span(0, 60))
     assert [(p.span.start, p.span.end, p.text) for p in o.parts] == [(0, 50, "[0:02] Six crates came in. [0:05] No, four."), (50, 60, "[0:50] Nine gulls.")] and o.frames == 0
-    assert listen(Q, senses(film), VestaSpec(), Span(10, 40)).parts[0].text == "Nothing is said there." and "No speech" in listen(Q, senses(film, track=Track()), VestaSpec(), Span(0, 9)).parts[0].text
+    quiet, = listen(Q, senses(film), VestaSpec(), Span(10, 40)).parts; assert quiet.text == "Nothing is said there." and quiet.found is False
+    deaf = listen(Q, senses(film, track=Track()), VestaSpec(), Span(0, 9)); assert not deaf.parts and "no speech" in deaf.note, "nobody listened: no observation, and the Reasoner is told why"
 
 def test_much_speech_is_few_parts():
     lines = [Line(Span(i*3, i*3 + 2.5), f"line {i}") for i in range(400)]

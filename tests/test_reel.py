@@ -224,7 +224,7 @@ def test_a_gap_is_no_cut(tmp_path):
 def test_vesta_is_told_that_nothing_was_recorded(week):
     r = open_video(week); q = Question("q", "A1_JAKE", "What?", ("a", "b"), D2 + 1); talk = Track((Line(Span(D1 + 5, D1 + 6), "Good night."),))
     s = Senses(r, N(endpoint=lambda role: N(vision=False)), lambda: talk, None, N(settings={}, lines=lambda f: [f"card {number(f)}"])); do = lambda op, a, b: perform(q, s, VestaSpec(), op, Span(a, b), "what").parts
-    assert s.limit(q) == D2 + 1 and [p.text for op in ("inspect", "clip") for p in do(op, D1 + 100, D2 - 100)] == ["Nothing was recorded then."]*2
+    assert s.limit(q) == D2 + 1 and [(p.text, p.found) for op in ("inspect", "clip") for p in do(op, D1 + 100, D2 - 100)] == [("Nothing was recorded then.", False)]*2
     assert "card 1000" in " ".join(p.text for p in do("inspect", D1, D1 + 4)) and [p.text for p in do("speech", D1 + 4, D1 + 9)] == [f"[11:00:05] Good night."]
 
 # --- a benchmark
@@ -240,7 +240,7 @@ def test_egolife_from_its_folder_to_a_memory_that_keeps_the_future_out(week, tmp
         target_time=dict(date="DAY1", time="11000010"), query_time=dict(date="DAY1", time="12000000"), identity="A1_JAKE")
     (d / "EgoLifeQA").mkdir(); (d / "EgoLifeQA/EgoLifeQA_A1_JAKE.json").write_text(json.dumps([row, row | dict(ID="2", answer="B", query_time=dict(date="DAY2", time="18000000"))]))
     for day, hour in ((1, "11"), (2, "09")): p = d / f"EgoLifeCap/Transcript/A1_JAKE/DAY{day}/A1_JAKE_DAY{day}_{hour}000000.srt"; p.parent.mkdir(parents=True); p.write_text(SAID[day], encoding="utf-8")
-    b = load("egolife-a1", d); early, late = b.questions
+    b = load("egolife-a1", d); early, late = b.questions; assert b.runnable == b.questions and b.footage == {"A1_JAKE": dict(DAY1=2, DAY2=1)} and b.missing["footage"] == b.missing["days"] == []
     profile = Profile.load("mini").model_copy(update=dict(name="tiny")) # no recorded calls: none is needed
     with Kit(profile, mode="replay", levels=1, videos=b.videos, subtitles=b.ready_subtitles()) as kit:
         m = kit.memory("A1_JAKE"); assert m.id == "A1_JAKE" and m.duration == pytest.approx(D2 + 2, abs=.1)

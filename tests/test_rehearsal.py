@@ -195,7 +195,7 @@ def test_records_are_complete(r):
 
 def test_a_run_names_its_conditions(r):
     about = r.full.about; who = dict(temperature=0.0, max_tokens=2048, context=r.profile.role("default").context, extra=dict(chat_template_kwargs=dict(enable_thinking=False)))
-    assert about["conditions"] == dict(frame_rate=1.0, frame_cap=768, pixels="640 wide", memory_rate=1.0, subtitles="3 files of the benchmark, else subtitles", engine=dict(default="vllm"), sampling=dict(default=who))
+    assert about["conditions"] == dict(frame_rate=1.0, frame_cap=768, pixels="640 on the longer side at most", frames="of the retrieved spans; of the whole video up to 600 s", memory_rate=1.0, subtitles="3 files of the benchmark, else subtitles", engine=dict(default="vllm"), sampling=dict(default=who))
     assert about["settings"]["models"]["default"] == ["qwen3.5-27b", "Qwen/Qwen3.5-27B@main"] and about["settings"]["levels"] == 3 and len(about["benchmark"]["files"]) == 1
     assert not any(w in json.dumps(about["settings"]) for w in (str(r.d), "127.0.0.1"))
 

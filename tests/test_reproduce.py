@@ -159,6 +159,7 @@ def test_settled_questions_are_counted_in_whichever_subset_they_were_asked(settl
     r = costs.unsettled(known, "says:Says", {}, "mini", ["day4"]); assert (r["questions"], r["settled"], r["left"]) == (20, 3, 17) and r["by"] == "mean of 5 settled questions" and r["calls"] == 0
     assert costs.unsettled(known, "says:Says", {}, "mini")["settled"] == 5
     assert costs.unsettled(known, "says:Says", {}, "mini", ["day4", "no such video"], 2)["left"] == 0
+    r = costs.unsettled(known, "says:Says", {}, "mini", ["day4", "core"]); assert (r["questions"], r["settled"], r["left"]) == (52, 5, 47), "all of day4 and eight of each other day"
     other = costs.unsettled(known, "says:Says", dict(tone="loud"), "mini", ["day4"]); assert other["settled"] == 0 and other["run"] == "says:Says tone=loud", "another switch is another run"
     assert costs.Known(Profile.load("paper-reveal"), settled / "runs").past == [], "another profile's records say nothing"
 

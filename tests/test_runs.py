@@ -2,6 +2,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reveal_kit import core, records, results, runs, specs
+from reveal_kit import core, evalcli, records, results, runs, serve, specs
 from reveal_kit.benchmark_files import Gold
 from reveal_kit.benchmarks import Benchmark, load
 from reveal_kit.chat import ChatError
@@ -57,8 +58,16 @@ class Greedy:
     def answer(self, q): Greedy.got.append(q); return None
 
 
+class Dies:
+    "Answers A; `signals` maps a question to what it sends to its own process."
+    signals = {}
+    def answer(self, q):
+        if q.id in Dies.signals: time.sleep(0.05); os.kill(os.getpid(), Dies.signals[q.id]); time.sleep(60)
+        time.sleep(0.02); return "A"
+
+
 @pytest.fixture(autouse=True)
-def fresh(): Asked.seen, Asked.fails, Greedy.got = [], {}, []
+def fresh(): Asked.seen, Asked.fails, Greedy.got, Dies.signals = [], {}, [], {}
 
 
 @pytest.fixture
@@ -126,13 +135,74 @@ def test_run_json_names_the_conditions(kit, tmp_path):
     assert about["conditions"]["engine"] == dict(default="openai") and about["conditions"]["sampling"]["default"]["temperature"] == 0.0
     assert {"frame_rate", "frame_cap", "pixels", "subtitles", "memory_rate"} <= set(about["conditions"]) and about["questions"] == [f"q{i:04d}" for i in range(6)]
     assert about["benchmark"] == {} and about["settings"]["models"]["default"] == ["test-model", ""] and about["settings"]["prompts"] and about["made"][0]["packages"]["numpy"]
-    sees = specs.conditions(RunSpec("direct", bench(), profile(SimpleNamespace(url="http://127.0.0.1:1/v1"), vision=True), dict(frame_cap=32, width=320)))
-    assert (sees["frame_cap"], sees["pixels"]) == (32, "320 wide")
+    assert {about["conditions"][k] for k in ("frame_rate", "frame_cap", "pixels")} == {"not declared"} and evalcli.frames_text(about["conditions"]) == "not declared"
+
+
+@pytest.mark.parametrize("agent,switches,shown,text", [
+    ("direct", dict(frame_cap=32, width=320), dict(frame_rate=1.0, frame_cap=32, pixels="320 on the longer side at most"), "1 a second, at most 32, 320 on the longer side at most"),
+    ("direct", dict(blind=True), dict(frame_cap=0, memory_rate=0.0, subtitles="none: nothing of the video is shown"), "none are shown"),
+    ("retrieval", {}, dict(frame_rate=0.0, frame_cap=0, pixels="none are shown", memory_rate=1.0), "none are shown"),
+    ("reveal", dict(frame_rate=0.5), dict(frame_rate=0.5, frame_cap=768, pixels="640 on the longer side at most", frames="of the retrieved spans; of the whole video up to 600 s"), "0.5 a second, at most 768, 640 on the longer side at most; of the retrieved spans; of the whole video up to 600 s"),
+    ("vesta", dict(clip_frames=9), dict(frame_rate=dict(inspect=1.0, clip=2.0), frame_cap=dict(inspect=150, clip=9), pixels="640 on the longer side at most", frames="shown to the perceiver; the answerer reads what it said"),
+     "1 (inspect), 2 (clip) a second, at most 150 (inspect), 9 (clip), 640 on the longer side at most; shown to the perceiver; the answerer reads what it said")])
+def test_each_agent_declares_the_frames_that_its_models_are_shown(agent, switches, shown, text):
+    p = lambda vision: profile(SimpleNamespace(url="http://127.0.0.1:1/v1"), vision=vision)
+    sees = specs.conditions(RunSpec(agent, bench(), p(True), switches)); assert {k: sees[k] for k in shown} == shown and evalcli.frames_text(sees) == text
+    blind = specs.conditions(RunSpec(agent, bench(), p(False), switches)); assert (blind["frame_rate"], blind["frame_cap"], blind["pixels"]) == (0.0, 0, "none are shown")
+
+
+def test_the_longer_side_is_what_is_bounded(tmp_path):
+    from tests import media
+    from reveal_kit.agents.direct import Direct
+    from reveal_kit.memory import side
+    from reveal_kit.reel import open_video
+    sent = []; v = open_video(media.make(tmp_path / "tall.mp4", seconds=2, size=(360, 960)))
+    def ask(role, messages, *a, **k): sent.extend(messages); raise InputError("enough")
+    d = Direct(SimpleNamespace(ask=ask, endpoint=lambda role: SimpleNamespace(vision=True, context=8192)), lambda id: SimpleNamespace(duration=2.0, video=v), frame_cap=1)
+    with pytest.raises(InputError, match="enough"): d.answer(Question("q", "v", "Which?", ("a", "b")))
+    import base64, cv2, numpy as np
+    url = next(p["image_url"]["url"] for m in sent for p in m["content"] if isinstance(p, dict) and p["type"] == "image_url")
+    assert cv2.imdecode(np.frombuffer(base64.b64decode(url.partition(",")[2]), np.uint8), 1).shape[:2] == (640, 240)
 
 
 def test_every_prompt_of_the_kit_is_found():
     ps = specs.prompts_of("reveal")
     assert {"chat.SYSTEM", "answerer.ANSWER_TASK", "planner.DECOMPOSE_TASK", "planner.REPAIR_TASK", "verifier.SELECT_TASK", "verifier.VERIFY_TASK", "narrate.NARRATOR"} <= set(ps)
+
+
+def test_what_an_agent_imports_from_its_own_folder_is_part_of_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path); monkeypatch.syspath_prepend(str(tmp_path)); b = bench()
+    files = dict(own_agent="import numpy\nfrom own_words import (  # the words (all)\n    word,\n)\nclass Mine:\n    def answer(self, q):\n        from own_pack.deep import letter\n        return letter\n",
+                 own_words="from reveal_kit.verifier import VERIFY_TASK\nASK_TASK = 'Think about it as long as you want, then say one letter and nothing else at all.'\nword = 1\n", own_unused="x = 1\n")
+    (tmp_path / "own_pack").mkdir(); (tmp_path / "own_pack" / "__init__.py").write_text("from .core import y\n"); (tmp_path / "own_pack" / "core.py").write_text("y = 1\n"); (tmp_path / "own_pack" / "deep.py").write_text("from . import core, absent\nletter = 'A'\n".replace(", absent", ""))
+    for k, v in files.items(): (tmp_path / f"{k}.py").write_text(v)
+    code = specs.code_of("own_agent:Mine"); first = RunSpec("own_agent:Mine", b).id
+    assert {"own_agent", "own_words", "own_pack", "own_pack.core", "own_pack.deep", "verifier", "core"} <= set(code) and not {"own_unused", "numpy"} & set(code) and "own_words.ASK_TASK" in specs.prompts_of("own_agent:Mine")
+    for f, changes in (("own_unused", False), ("own_words", True), ("own_pack/__init__", True), ("own_pack/core", True), ("own_pack/deep", True)):
+        p = tmp_path / f"{f}.py"; was = p.read_text(); p.write_text(was + "z = 2\n"); assert (RunSpec("own_agent:Mine", b).id != first) == changes, f
+        p.write_text(was + "# z = 2\n"); assert RunSpec("own_agent:Mine", b).id == first; p.write_text(was)
+
+
+def test_an_installed_agent_is_its_own_package_and_a_helper_called_core_hides_none_of_the_kit(tmp_path, monkeypatch):
+    site = tmp_path / "site-packages"; (site / "agent_pack").mkdir(parents=True); monkeypatch.syspath_prepend(str(site)); monkeypatch.delitem(sys.modules, "core", raising=False)
+    for f, text in (("agent_pack/__init__", ""), ("agent_pack/one", "import somebody_elses\nfrom .two import a\nclass One:\n    def answer(self, q): return a\n"), ("agent_pack/two", "a = 'A'\n"), ("somebody_elses", "")): (site / f"{f}.py").write_text(text)
+    code = specs.code_of("agent_pack.one:One"); assert {"agent_pack", "agent_pack.one", "agent_pack.two"} <= set(code) and "somebody_elses" not in code
+    monkeypatch.syspath_prepend(str(tmp_path)); (tmp_path / "core.py").write_text("c = 1\n"); (tmp_path / "uses_core.py").write_text("import core\nclass Uses:\n    def answer(self, q): return 'A'\n")
+    code = specs.code_of("uses_core:Uses"); assert code["core"] == specs.code_of("reveal")["core"] != code["own core"]; sys.modules.pop("core", None)
+
+
+def test_unpacked_subtitles_begin_a_new_run(tmp_path):
+    b = bench(); told = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, {"v1": tmp_path / "v1.srt"})
+    one, two = "1\n00:00:01,000 --> 00:00:02,000\nOne.\n", "1\n00:00:01,000 --> 00:00:02,000\nTwo.\n"; (tmp_path / "v1.srt").write_text(one)
+    without = go(b, tmp_path, limit=4); run = go(told, tmp_path); assert run.id != without.id and len(Asked.seen) == 4 + 6 and len(open_run(without.folder).done) == 4                # nothing was mixed
+    assert results.differing(without.settings, run.settings) == ["subtitles"] == list(compare(without, run).differ) and results.beside(run, "subtitles") == [without.id]
+    assert f"beside     run {without.id[:12]} is the same with other subtitle files" in evalcli.run_text(run) and "1 files of the benchmark" in evalcli.run_text(run) and "beside" not in evalcli.run_text(go(b, tmp_path / "elsewhere"))
+    (tmp_path / "moved").mkdir(); (tmp_path / "moved" / "v1.srt").write_text(one); moved = Benchmark(b.name, b.split, b.questions, b.oracle, {"v0": b.videos["v0"]}, {"v1": tmp_path / "moved" / "v1.srt"})
+    assert RunSpec(f"{__name__}:Asked", moved).id == run.id                                                # where they lie, and which videos are here, does not matter
+    (tmp_path / "v1.srt").write_text(two); edited = RunSpec(f"{__name__}:Asked", told).id; assert edited not in (run.id, without.id)
+    later = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, told.subtitles, clocks=dict(v1=dict(offset=3.0))); assert len({edited, run.id, RunSpec(f"{__name__}:Asked", later).id}) == 3
+    folder = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, {"v1": tmp_path / "moved"}); a = RunSpec("direct", folder).id; (tmp_path / "moved" / "more.srt").write_text(two); assert RunSpec("direct", folder).id != a
+    (tmp_path / "v1.srt").unlink(); assert RunSpec(f"{__name__}:Asked", told).id not in (run.id, edited)
 
 
 # ------------------------------------------------------------------------------------------------ what is kept
@@ -232,11 +302,63 @@ def test_a_server_that_is_gone_stops_the_run_and_nobody_is_charged(tmp_path):
     Asked.fails = {}; assert go(b, tmp_path).missing == []
 
 
-def test_a_question_that_brings_the_server_down_is_charged(server, tmp_path):
+def test_a_question_that_brings_the_server_down_is_charged_while_others_are_answered(server, tmp_path):
+    "Left to itself it looks like an outage: then nothing is charged, and a person may set it aside."
     b = bench(5, 1); server.answer = lambda r: Say(status=401) if "door 2" in r["messages"][0]["content"] else "yes"     # 401: what the client does not try again
     with Kit(profile(server), log=tmp_path / "c.sqlite") as kit:
-        for attempt in (1, 2, 3): run = go(b, tmp_path, Loud, kit=kit); assert run.records()[2]["tries"] == attempt and len(run.done) == 4 + (attempt == 3)
-    assert run.aside == ["q0002"] and "401" in run.records()[2]["error"]
+        for n in (3, 4, 5): run = go(b, tmp_path, Loud, kit=kit, limit=n); assert run.records()[2]["tries"] == n - 2             # each time one more is answered
+        assert run.aside == ["q0002"] and "401" in run.records()[2]["error"] and len(run.done) == 5
+        go(b, tmp_path / "other", Loud, kit=kit, limit=2); server.count = 0
+        kit.log.rows.run("DELETE FROM calls WHERE question = 'q0003' OR question = 'q0004'"); run = go(b, tmp_path / "other", Loud, kit=kit); assert [r["tries"] for r in run.records()] == [0, 0, 1, 0, 0]
+        for _ in range(3):
+            with pytest.raises(InputError, match="Question q0002 could not be asked.*--aside q0002 gives up on it"): go(b, tmp_path / "other", Loud, kit=kit)
+        assert run.aside == [] and run.records()[2]["tries"] == 1
+        run = go(b, tmp_path / "other", Loud, kit=kit, aside=("q0002", "q0001")); assert run.aside == ["q0002"] and run.records()[2]["error"].startswith("set aside by hand") and run.records()[1]["error"] is None and not run.missing
+        with pytest.raises(InputError, match="no question 'q9'"): go(b, tmp_path / "third", Loud, kit=kit, aside=("q9",))
+
+
+@pytest.mark.parametrize("how", [dict(limit=2), dict(limit=1), dict(limit=2, workers=2)])
+def test_an_outage_with_few_questions_left_is_charged_to_nobody(tmp_path, how):
+    b = bench(5, 1); Asked.fails = {q.id: ConnectionRefusedError(111, "Connection refused") for q in b.questions}
+    for _ in range(4):
+        with pytest.raises(InputError, match="Connection refused.*could not be asked, so the run stopped; the same command continues"): go(b, tmp_path, **how)
+    run = open_run(next((tmp_path / "runs").glob("[0-9a-f]*"))); assert [r["tries"] for r in run.records()] == [0] * how["limit"] and run.aside == []
+    Asked.fails = {}; assert go(b, tmp_path).missing == []
+
+
+def test_an_outage_that_begins_at_the_last_questions_charges_them_once(server, tmp_path):
+    b = bench(6, 1); server.answer = lambda r: Say(status=401) if any(f"door {i}" in r["messages"][0]["content"] for i in (4, 5)) else "yes"
+    with Kit(profile(server), log=tmp_path / "c.sqlite") as kit:
+        run = go(b, tmp_path, Loud, kit=kit); assert [r["tries"] for r in run.records()] == [0, 0, 0, 0, 1, 1]
+        for _ in range(3):
+            with pytest.raises(InputError, match="2 questions in a row could not be asked"): go(b, tmp_path, Loud, kit=kit)
+        assert [r["tries"] for r in run.records()] == [0, 0, 0, 0, 1, 1] and run.aside == []
+        server.answer = lambda r: "yes"; assert go(b, tmp_path, Loud, kit=kit).missing == []
+
+
+def raised(*errors, hidden=False):
+    "The last of `errors`, each raised from the one before."
+    e = None
+    for x in errors:
+        try:
+            try:
+                if e: raise e
+            except BaseException as before: raise x from (None if hidden else before)
+            raise x
+        except type(x) as caught: e = caught
+    return e
+
+
+def test_whose_fault_is_told_by_the_whole_chain():
+    from reveal_kit.calls import ReplayMiss
+    from reveal_kit.records import DISK, OWN, REPLAY, SERVER, fault
+    refused, full = ConnectionRefusedError(111, "Connection refused"), OSError(errno.ENOSPC, "No space left on device")
+    for errors, whose in (((refused,), SERVER), ((TimeoutError("slow"),), SERVER), ((ConnectionResetError(),), SERVER), ((ChatError("gone"), RuntimeError("my model failed")), SERVER), ((refused, KeyError("x"), RuntimeError("y")), SERVER),
+                          ((ReplayMiss("never asked"), RuntimeError("x")), REPLAY), ((full, refused), DISK), ((refused, full), DISK), ((refused, ChatError("too long", status=400)), OWN), ((ChatError("too long", status=400), RuntimeError("x")), OWN),
+                          ((KeyError("x"),), OWN), ((FileNotFoundError(2, "none"),), OWN), ((InputError("not a video"),), OWN)):
+        for hidden in (False, True): assert fault(raised(*errors, hidden=hidden)) == whose, (errors, hidden)
+    with pytest.raises(InputError) as e: serve.serve(Profile.model_validate(dict(name="toy", roles=dict(default=dict(engine="llama.cpp", model="/nowhere/m.gguf"))))).__enter__()
+    assert fault(e.value) == SERVER                                                                        # a model that does not start is no question's fault
 
 
 def test_a_replay_that_knows_nothing_charges_nobody(server, tmp_path):
@@ -244,6 +366,98 @@ def test_a_replay_that_knows_nothing_charges_nobody(server, tmp_path):
         for _ in range(4): run = go(bench(2), tmp_path, Loud, kit=kit)
     assert server.count == 0 and run.aside == [] and [r["tries"] for r in run.records()] == [0, 0] and "no call" in run.records()[0]["error"]
     with Kit(profile(server), log=tmp_path / "c.sqlite") as kit: assert go(bench(2), tmp_path, Loud, kit=kit).missing == []
+
+
+# ------------------------------------------------------------------------------------------------ questions that end the process
+
+def in_a_child(b, tmp_path, **how) -> int: # the signal that ended it, 0: it returned, 1: it was interrupted
+    "One command in a process of its own."
+    if not (pid := os.fork()):
+        code = 2
+        try: go(b, tmp_path, Dies, **how); code = 0
+        except KeyboardInterrupt: code = 1
+        finally: os._exit(code)
+    status = os.waitpid(pid, 0)[1]; return os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+
+def the_run(tmp_path): return open_run(next((tmp_path / "runs").glob("[0-9a-f]*")))
+
+
+def test_a_question_that_kills_the_process_comes_last_and_is_set_aside_after_three_deaths(tmp_path):
+    b = bench(); Dies.signals = dict(q0002=signal.SIGKILL); done = []
+    for _ in range(3): assert in_a_child(b, tmp_path) == signal.SIGKILL; done.append(the_run(tmp_path).done)
+    assert done == [["q0000"], ["q0000", "q0001", "q0003", "q0004", "q0005"], ["q0000", "q0001", "q0003", "q0004", "q0005"]]
+    assert in_a_child(b, tmp_path) == 0; run = the_run(tmp_path); r = run.records()[2]
+    assert (run.aside, run.missing, r["tries"], r["prediction"], r["correct"]) == (["q0002"], [], 3, None, False) and r["error"].startswith("the process ended 3 times while this question was asked, 3 times with no other under way") and "--again" in r["error"]
+    assert run.trace("q0002")["error"] == r["error"] and not (run.folder / "under_way.jsonl").exists() and run.summary["aside"] == 1
+    assert in_a_child(b, tmp_path, again=True) == signal.SIGKILL and the_run(tmp_path).aside == ["q0002"]  # asked once more, it counts from one
+    Dies.signals = {}; assert in_a_child(b, tmp_path, again=True) == 0 and the_run(tmp_path).aside == [] and not (run.folder / "under_way.jsonl").exists()
+
+
+def test_with_several_workers_only_the_culprit_is_set_aside(tmp_path):
+    "Four were under way when it died; after two deaths each is asked alone."
+    b = bench(8, 1); Dies.signals = dict(q0001=signal.SIGKILL); ends = []
+    while not ends or ends[-1]: ends.append(in_a_child(b, tmp_path, workers=4)); assert len(ends) < 9
+    run = the_run(tmp_path); assert run.aside == ["q0001"] and run.missing == [] and [r["prediction"] for r in run.records() if r["id"] != "q0001"] == ["A"] * 7 and 3 <= len(ends) - 1 <= 5
+    assert not (run.folder / "under_way.jsonl").exists()
+
+
+def test_two_kills_from_outside_cost_a_question_nothing_and_an_interrupt_does_not_count(tmp_path):
+    b = bench(3, 1)
+    for sent, ends, times in ((signal.SIGINT, 1, 4), (signal.SIGKILL, signal.SIGKILL, 2), (signal.SIGINT, 1, 4)):
+        Dies.signals = dict(q0001=sent)
+        for _ in range(times): assert in_a_child(b, tmp_path) == ends
+    run = the_run(tmp_path); assert run.done == ["q0000", "q0002"] and [json.loads(l) for l in (run.folder / "under_way.jsonl").read_text().splitlines()] == [[0, ["q0001"]], [1, ["q0001"]]]
+    Dies.signals = {}; assert in_a_child(b, tmp_path) == 0 and the_run(tmp_path).aside == the_run(tmp_path).missing == [] and not (run.folder / "under_way.jsonl").exists()
+
+
+@pytest.mark.parametrize("deaths,aside", [(2, []), (3, []), (4, []), (5, ["q0002"])])
+def test_kills_that_hit_questions_which_were_answered_later_are_allowed_for(tmp_path, deaths, aside):
+    "Somebody kills from outside: twice others were hit, so this one is given up after five."
+    b = bench(4, 1); run = go(b, tmp_path, limit=2); Asked.seen = []; p = run.folder / "under_way.jsonl"
+    p.write_text("".join(json.dumps([n, ids]) + "\n" for n, ids in enumerate([["q0000"], ["q0000", "q0001"], [], *[["q0002"]] * deaths])))
+    run = go(b, tmp_path); assert run.aside == aside and run.missing == [] and Asked.seen == ["q0003", "q0002"][:2 - len(aside)] and not p.exists()
+    p.write_text("".join(json.dumps([n, ["q0002", "q0003"]]) + "\n" for n in range(9))); u = records.UnderWay(p, {"q0003"}, {"q0002"})
+    assert not u.deaths and u.outside == 0; u.close()                                                      # whoever was with a culprit is cleared
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
+def test_a_scheduler_that_stops_a_command_is_obeyed_in_order(tmp_path, sent):
+    was = signal.getsignal(sent); signal.signal(sent, signal.SIG_DFL)
+    def told(p): os.kill(os.getpid(), sent)
+    try:
+        with pytest.raises(KeyboardInterrupt), evalcli.in_order(): go(bench(), tmp_path, progress=told); time.sleep(5)
+        assert signal.getsignal(sent) == signal.SIG_DFL and not (the_run(tmp_path).folder / "under_way.jsonl").exists()
+        signal.signal(sent, signal.SIG_IGN)
+        with evalcli.in_order(): os.kill(os.getpid(), sent)                                                # `nohup` said so
+    finally: signal.signal(sent, was)
+    assert go(bench(), tmp_path).missing == []
+
+
+def test_after_a_death_the_suspects_come_last_and_nothing_is_built_ahead(kit, tmp_path, monkeypatch):
+    "A video that crashes its decoder must do so on a question of its own, not on that of the video before."
+    built = []; monkeypatch.setattr(kit, "memory", lambda path, **how: built.append((Path(path).stem, threading.current_thread().name == "shelf")) or "m")
+    class Opens:
+        def __init__(self, kit): self.memory = kit.memory
+        def answer(self, q): Asked.seen.append(q.id); self.memory(q.video); time.sleep(0.05); return "A"
+    globals()["Opens"] = Opens; Opens.__qualname__ = "Opens"; b = bench(6, 3)
+    folder = tmp_path / "runs" / RunSpec(f"{__name__}:Opens", b, kit.profile).id; folder.mkdir(parents=True)
+    (folder / "under_way.jsonl").write_bytes(b'[0,["q0000"]]\n[0,["q0000","q0003"]]\n\xff\n5\n{"a":1}\n[1,7]\n[1,["q0000"]]\n[1,["q00')    # of two processes; the last line of each counts, what is none is passed over
+    run = go(b, tmp_path, Opens, kit=kit); assert Asked.seen == ["q0001", "q0004", "q0002", "q0005", "q0003", "q0000"] and run.missing == run.aside == []
+    assert built == [("v1", False), ("v2", False), ("v0", False)] and not (folder / "under_way.jsonl").exists()
+
+
+# ------------------------------------------------------------------------------------------------ what cannot be written as text
+
+def test_a_lone_surrogate_in_an_error_a_reply_or_a_trace_is_replaced(tmp_path):
+    class Odd:
+        def answer(self, q):
+            if q.id == "q0000": raise FileNotFoundError("vid\udce9o.mp4")
+            t = Trace(); t.add("end", rounds=1, note="caf\udce9"); return Answer(q.id, "B", "B\ud83d", (Evidence("L1/1", Span(0, 1), "x", "te\udcffxt", 1),), t)
+    globals()["Odd"] = Odd; Odd.__qualname__ = "Odd"
+    for attempt in (1, 2, 3): run = go(bench(2), tmp_path, Odd); assert run.records()[0]["tries"] == attempt
+    (a, b) = run.records(); assert a["error"] == "FileNotFoundError: vid\ufffdo.mp4" and run.trace("q0000")["error"] == a["error"] and b["text"] == "B\ufffd" and b["evidence"][0][4] == "te\ufffdxt"
+    assert run.trace("q0001")["events"][-1]["note"] == "caf\ufffd" and run.done == ["q0000", "q0001"] and export(run, tmp_path / "x.csv").read_text(encoding="utf-8").count("\ufffd") == 3
 
 
 # ------------------------------------------------------------------------------------------------ the disk
@@ -452,6 +666,33 @@ def test_compare_and_export(tmp_path, kit):
         with pytest.raises(InputError): results.find(bad, tmp_path / "runs")
 
 
+def test_a_run_is_scored_by_another_rule_without_being_asked_again(tmp_path):
+    "Video-MME's own script reads `Best option: C` as B, takes the first capital anywhere, and leaves out what it cannot read."
+    said = dict(q0000=("A", "Best option: A"), q0001=("B", "Because the door is green, the answer is C."), q0002=("C", "(C)"), q0003=("A", "no idea"), q0004=("B", ""))
+    class Writes:
+        def answer(self, q): return Answer(q.id, *said[q.id])
+    globals()["Writes"] = Writes; Writes.__qualname__ = "Writes"
+    b = bench(5, 2, name="video-mme-long"); run = go(b, tmp_path, Writes); assert run.summary["accuracy"] == 1.0                        # as the agent read itself: A B C A B
+    strict, official = run.scored(b), run.scored(b, "official")
+    assert [r["prediction"] for r in run.reread(b)] == ["A", "C", "C", None, "B"] and (strict.value, strict.n, strict.unparsed, strict.dropped) == (3 / 5, 5, 1, 0)
+    assert [r["prediction"] for r in run.reread(b, "official")] == ["B", "B", "C", "B"] and (official.value, official.n, official.dropped) == (3 / 4, 4, 1)
+    other = go(b, tmp_path, limit=5); c = compare(other, run, "official", b); assert (c.numbers.a.value, c.numbers.b.value, c.lost, c.gained) == (1 / 4, 3 / 4, ("q0000",), ("q0001", "q0002", "q0004"))
+    assert compare(other, run).numbers.b.value == 1.0
+    with pytest.raises(InputError, match="no scorer is called 'lenient'"): run.scored(b, "lenient")
+    with pytest.raises(InputError, match="are not those that this run was asked"): run.scored(bench(4, 2, name="video-mme-long"))
+
+
+def test_progress_without_a_terminal(capsys):
+    "A line about every minute, and where things stand at the end."
+    now = [0.0]; p = lambda n: runs.Progress(total=9, asked=n, done=n, right=n, scored=n, seconds=now[0])
+    with evalcli.told(clock=lambda: now[0]) as show:
+        for n, at in ((1, 10), (2, 59), (3, 61), (4, 90), (5, 125), (6, 126)): now[0] = at; show(p(n))
+    out, err = capsys.readouterr(); assert out == "" and [l.split(",")[0] for l in err.splitlines()] == ["3/9", "5/9", "6/9"] and err.splitlines()[0] == "3/9, 100.0% right of 3, 3.0 a minute, 0 tokens, 122 s left"
+    with evalcli.told(): pass
+    with pytest.raises(InputError), evalcli.told(clock=lambda: 0.0) as show: show(p(2)); raise InputError("x")
+    assert [l.split(",")[0] for l in capsys.readouterr().err.splitlines()] == ["2/9"]                       # whatever ended it
+
+
 def test_commands(tmp_path, monkeypatch):
     import typer
     from typer.testing import CliRunner
@@ -467,10 +708,14 @@ def test_commands(tmp_path, monkeypatch):
     app = typer.Typer(); register(app)
     def say(*args, code=0): r = CliRunner().invoke(app, [*map(str, args), "--runs", tmp_path / "runs"]); assert r.exit_code == code, r.output; return r.stdout
     n = len(load("mini").questions); a = json.loads(say("eval", "mine_too:Mine", "mini", "--switch", "last=true", "--json")); assert a["done"] == n and a["switches"] == dict(last=True)
+    err = CliRunner().invoke(app, ["eval", "mine_too:Mine", "mini", "--switch", "last=true", "--again", "--limit", "2", "--runs", str(tmp_path / "fresh"), "--json"]); assert json.loads(err.stdout)["done"] == 2 and err.stderr.startswith("2/2, ") and err.stderr.count("\n") == 1
     assert "error" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1) and "3 of" in say("eval", "mine_too:Mine", "mini", "--limit", 4, code=1)
     rows = json.loads(say("runs", "list", "--json")); assert [r["done"] for r in rows] == [3, n]; ids = [r["id"] for r in rows][::-1]
     c = json.loads(say("runs", "compare", *ids, "--json")); assert c["numbers"]["a"]["n"] == 3 and c["numbers"]["unpaired"] == [n - 3, 0] and c["differ"] == ["switches.last"]
     one = json.loads(say("runs", "show", ids[1][:8], "-q", load("mini").questions[0].id, "--json")); assert one["record"]["prediction"] == "A"
+    m = json.loads(say("runs", "show", ids[0], "--scorer", "strict", "--json"))["strict"]; assert m["value"] == a["accuracy"] and m["n"] == n and m["unparsed"] == 0 and f"strict     {100 * m['value']:.1f}" in say("runs", "show", ids[0], "--scorer", "strict")
+    again = json.loads(say("runs", "compare", *ids, "--scorer", "strict", "--folder", core.root() / "data" / "mini", "--json")); assert again == c
+    for args in (["show", ids[0]], ["compare", *ids]): assert "mini has no official scorer" in str(CliRunner().invoke(app, ["runs", *args, "--scorer", "official", "--runs", str(tmp_path / "runs")]).exception)
     assert "mine_too:Mine (last=True) on mini test, mini" in say("runs", "show", ids[0]) and (say("runs", "export", ids[0], tmp_path / "x.csv"), (tmp_path / "x.csv").exists())[1]
     assert isinstance(CliRunner().invoke(app, ["eval", "mine_too:Mine", "mini", "--switch", "oops", "--runs", str(tmp_path / "runs")]).exception, InputError)
 

@@ -96,7 +96,7 @@ def read(text, keys=("A", "B"), names=("decides", "count")): return read_scores(
     (scores({"A": {"decides": 1.0, "count": "0.5"}, "B": {"decides": 0.0, "count": 1}}), [[1, .5], [0, 1]], {}),
     (scores({"A": {"decides": 1, "mood": 1}, "B": {"decides": 1, "count": 1}}), [[1, 0], [1, 1]], {"unknown criteria": 1, "missing": 1}),
     (scores({"A": {"decides": 1, "count": 1}}), [[1, 1], [0, 0]], {"missing": 2}),
-    (scores({"A": {"decides": 1, "count": 1}, "B": {"decides": 1, "count": 1}, "C": {"decides": 1, "count": 1}}), [[1, 1], [1, 1]], {"unknown options": 2}),
+    (scores({"A": {"decides": 1, "count": 1}, "B": {"decides": 1, "count": 1}, "C": {"decides": 1, "count": 1}}), [[1, 1], [1, 1]], {"no such option": 2}),
     (scores({"a ": {"decides": 1, "count": 1}, "b": {"decides": 1, "count": 1}}), [[1, 1], [1, 1]], {}),
     (scores({"A": {"decides": 0.7, "count": 0.99}, "B": {"decides": 0.2, "count": 0.5}}), [[.5, .5], [0, .5]], {"lowered": 3}),
     (scores({"A": {"decides": 2, "count": -0.5}, "B": {"decides": 5, "count": 1}}), [[0, 0], [0, 1]], {"out of range": 3}),
@@ -116,7 +116,7 @@ def test_every_way_off_has_a_rule_and_a_count(text, grid, counts):
 
 def test_unknown_options_are_read_by_letter_and_strangers_counted():
     r = read(scores({o: {"decides": 1, "count": 1} for o in "AB"}, unknown=["b", "Z", 3]))
-    assert r.unknown == ("B",) and r.counts["unknown options"] == 2 and r.analysis == "the third boat"
+    assert r.unknown == ("B",) and r.counts["no such option"] == 2 and r.analysis == "the third boat"
 
 
 def test_lower_never_rounds_up():

@@ -4,7 +4,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from reveal_kit.agents import load
-from reveal_kit.agents.vesta import Vesta, done_before, story
+from reveal_kit.agents.vesta import Vesta, done_before, story, strongest
 from reveal_kit.calls import CallLog
 from reveal_kit.chat import Chat, ChatError, Endpoint
 from reveal_kit.core import InputError, Question, Span, home, overlap
@@ -120,6 +120,15 @@ def test_three_wasted_decisions_in_a_row_are_enough(film, reply, kinds):
 
 def test_a_useless_perceiver_is_reported(film):
     with ChatServer(Plays(do("clip", 0, 20, "Who?"), FINAL, clip="a gull")) as server: a = agent(film, server, VestaSpec(look_first=False)).answer(Q); assert steps(a)[0] == ("clip", "failed") and "could not be used" in prompts(server, "reasoner")[1] and end(a)["wasted"] == dict(failed=1)
+
+def test_an_empty_look_confirms_nothing(film):
+    with ChatServer(Plays(do("speech", "1:00", "1:20"), do("speech", 0, "0:20"), FINAL)) as server:
+        a = agent(film, server).answer(Q); l = ledger(a); quiet, heard = (next(e for e in l.entries if e.source == "speech" and w in e.text) for w in ("Nothing is said there.", "No, four."))
+        met = {o.status for o in verification(l.entries) if quiet.id in o.by and heard.id not in o.by}
+        assert quiet.found is False and met == {"rejected"} and quiet.id not in strongest(l) and heard.id in strongest(l)
+    with ChatServer(Plays(do("speech", 0, "0:20"), do("inspect", 0, "0:20"), FINAL)) as server:
+        a = agent(film, server, track=Track()).answer(Q); ps = prompts(server, "reasoner")
+    assert "Last: speech of 0:00-0:20 observed nothing; no speech of this video is known." in ps[1] and "look before you answer" in ps[1] and {e.source for e in a.evidence} == {"inspect"}
 
 def test_a_scene_that_was_only_retrieved_is_no_evidence(film):
     with ChatServer(Plays(FINAL, do("inspect", 0, 30), FINAL)) as server:

@@ -84,6 +84,10 @@ class Reveal:
     offline_hierarchy: bool = True            # Table 2, Offline Mem.
     online_memory: bool = True                # Table 2, Online Mem.
     verify: bool = True                       # Table 2, Rubric Suff.
+    @staticmethod
+    def conditions(profile, switches): # what a run's record says of frames
+        get = lambda k: switches.get(k, getattr(profile.reveal, k))
+        return dict(frame_rate=get("frame_rate"), frame_cap=get("frame_cap"), pixels="640 on the longer side at most", frames=f"of the retrieved spans; of the whole video up to {get('long_video'):g} s") if profile.role("answerer").vision else {}
     @classmethod
     def from_kit(cls, kit, **switches):
         from reveal_kit.rubrics import load_pool

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['ABOUT', 'GUIDE', 'RULES', 'DECIDE', 'TASK_TOKENS', 'decisions_for', 'requests_for', 'decision', 'candidates', 'piece',
-           'Search', 'admit', 'done_before', 'check', 'Vesta', 'from_kit', 'begin', 'offered', 'choices', 'rules',
-           'task', 'squeezed', 'decide', 'narrowed', 'act', 'turn', 'strongest', 'unseen', 'account', 'finish',
+           'Search', 'admit', 'done_before', 'check', 'Vesta', 'conditions', 'from_kit', 'begin', 'offered', 'choices',
+           'rules', 'task', 'squeezed', 'decide', 'narrowed', 'act', 'turn', 'strongest', 'unseen', 'account', 'finish',
            'answer_question', 'story']
 
 # %% ../../nbs/agents/31_vesta.ipynb #0c53da8a
@@ -20,7 +20,7 @@ from ..answerer import answer, framed
 from ..chat import ContextError, evidence_prompt, neutral, quote
 from ..core import Answer, Evidence, InputError, Question, Span, Trace, clock, merge_spans, overlap
 from ..ledger import OPERATIONS, Entry, Ledger, verification
-from ..operations import CHARS, Observation, Senses, Time, look_up, perform, rate_for, understood
+from ..operations import CHARS, DENSE, SIDE, Observation, Senses, Time, look_up, perform, rate_for, understood
 from ..policies import Reference
 from ..profiles import VestaSpec
 from ..relations import conflicts, terms
@@ -30,7 +30,7 @@ from ..reel import open_video
 
 # %% ../../nbs/agents/31_vesta.ipynb #56309b97
 def decisions_for(retrievals: int, inspections: int, clips: int) -> int:
-    "Decisions of a question that was answered by choice."
+    "Decisions of a question that was answered by choice; `retrievals` as Table 7 counts them."
     return retrievals + inspections + clips + 1
 
 def requests_for(decisions: int, inspections: int, clips: int, routed: bool, failed: int = 0) -> int:
@@ -163,6 +163,11 @@ class Vesta:
     def __post_init__(self): check(self.routing, self.retrieval, self.ledger)
 
 # %% ../../nbs/agents/31_vesta.ipynb #e7dd0f89
+def conditions(profile, switches) -> dict:
+    "What a run's record says of frames: the perceiver sees them, if it can."
+    get = lambda k: switches.get(k, getattr(profile.vesta, k))
+    return dict(frame_rate=dict(inspect=1.0, clip=DENSE), frame_cap=dict(inspect=get("inspect_frames"), clip=get("clip_frames")), pixels=f"{SIDE} on the longer side at most", frames="shown to the perceiver; the answerer reads what it said") if profile.role("perceiver").vision else {}
+
 def from_kit(cls, kit, **switches):
     own = {k: switches.pop(k) for k in list(switches) if k in cls.__dataclass_fields__}
     spec = VestaSpec(**(kit.profile.vesta.model_dump() | switches)); sees = kit.chat.endpoint("perceiver").vision
@@ -173,10 +178,10 @@ def from_kit(cls, kit, **switches):
     def senses(id: str) -> Senses:
         path, subtitles = kit.videos.get(str(id), id), kit.subtitles.get(str(id))
         scenes = lambda: kit.scenes(id, threshold=spec.scene_threshold, shortest=spec.scene_min, longest=spec.scene_max, frames=spec.scene_frames)
-        return Senses(open_video(path), kit.chat, lambda: kit.heard(path, subtitles), scenes, reader)
+        return Senses(open_video(path, kit.profile.links), kit.chat, lambda: kit.heard(path, subtitles), scenes, reader)
     return cls(kit.chat, senses, spec, **own)
 
-Vesta.from_kit = classmethod(from_kit)
+Vesta.from_kit, Vesta.conditions = classmethod(from_kit), staticmethod(conditions)
 
 # %% ../../nbs/agents/31_vesta.ipynb #e0a70d7b
 TASK_TOKENS = 1100 # of question, options, operations, candidates
@@ -243,7 +248,7 @@ def narrowed(
     best = next((p for p in parts + rest if new(p)), (parts + rest)[0]); slack = max(0.0, min(10.0, most - best.length))/2
     lo = max(span.start, best.start - slack); return Span(lo, min(span.end, lo + most, best.end + slack))
 
-# %% ../../nbs/agents/31_vesta.ipynb #316421d3
+# %% ../../nbs/agents/31_vesta.ipynb #ab8344f4
 def act(self: Vesta, x: Search, d) -> tuple[str, str]: # what went wrong ("" when nothing) and what the Reasoner is told
     "Carry out decision `d`."
     what = f"{d.action} {d.query!r}" if d.action == "retrieve" else f"{d.action} of {d.start} to {d.end}"
@@ -258,6 +263,7 @@ def act(self: Vesta, x: Search, d) -> tuple[str, str]: # what went wrong ("" whe
     cut = "shown shortened, a shorter interval shows more" if any(len(e.text) > x.room(len(es)) for e in es if e.perceptual) else ""
     return ("failed" if o.counts.get("nonsense") else ""), "; ".join(filter(None, [got, moved, o.note, cut]))
 
+# %% ../../nbs/agents/31_vesta.ipynb #4874f923
 def turn(self: Vesta, x: Search) -> bool: # has it decided to answer?
     "One decision."
     x.step += 1
