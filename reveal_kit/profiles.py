@@ -73,7 +73,7 @@ class RevealSpec(Spec):
     rate: float = Field(1.0, gt=0, description="frames per second that are read (B.2)")
     theta: float = Field(0.8, ge=-1, le=1, description="a frame joins the segment while the cosine exceeds it (B.2)")
     similarity_to: Literal["previous", "first", "mean"] = Field("previous", description="cosine to what: the paper says adjacent frames (B.2); open")
-    longest: float | None = Field(None, gt=0, description="seconds of a segment at most; the paper has no bound (B.2)")
+    longest: float | None = Field(None, gt=0, description="seconds; a longer segment is cut into parts of about this length; the paper has no bound (B.2)")
     group: int = Field(12, ge=2, description="L1 per L2, and L2 per L3 (B.2)")
     l2_words: int = Field(120, ge=10, description="words of an L2 summary, about (B.2)")
     l3_words: int = Field(300, ge=10, description="words of an L3 summary, about (B.2)")

@@ -39,7 +39,8 @@ def blank(
     head: dict,        # benchmark, split, agent: the same for a whole run
 ) -> dict:
     "The record of a question that nobody has answered: a prediction of None, which is not right."
-    return dict(id=q.id, video=q.video, **head, prediction=None, text="", correct=None if gold.letter is None else False, error=None, type=gold.type, rounds=None, sufficient=None, rho=None, segments=0, evidence=[],
+    asked_on = {} if q.until is None else dict(day=f"DAY{int(q.until // 86400) + 1}") # a week of one person is clustered by it
+    return dict(id=q.id, video=q.video, **asked_on, **head, prediction=None, text="", correct=None if gold.letter is None else False, error=None, type=gold.type, rounds=None, sufficient=None, rho=None, segments=0, evidence=[],
                 route=None, operations=[], memory=[], calls=0, prompt=0, cached=0, completion=0, problems={}, usage={}, replayed=0, retried=0, tries=0, wall=0.0, seconds={})
 
 # %% ../nbs/41a_records.ipynb #68eae945
@@ -181,11 +182,10 @@ class UnderWay:
         text = "".join(canonical(x) + "\n" for x in enumerate(died)); self._at, self._size = len(died), len(text.encode())
         if last: write_atomic(path, text)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    def _note(self): os.write(self._fd, (canonical([self._at, self.now]) + "\n").encode())
-    def start(self, id: str): self.now.append(id); self._note()
+    def start(self, id: str): self.now.append(id); os.write(self._fd, (canonical([self._at, self.now]) + "\n").encode())
     def end(self, id: str, settled: bool):
         if settled: self.deaths.pop(id, None)
-        if id in self.now: self.now.remove(id); self._note()
+        if id in self.now: self.now.remove(id)
     def close(self):
         "The orderly end: nothing was under way."
         os.ftruncate(self._fd, self._size); os.close(self._fd)

@@ -79,7 +79,7 @@ def measured(records: list[dict]) -> dict: # accuracy, se (0..1), n, videos, unp
     a = accuracy(records)
     se = a.se if a.clusters > 1 else math.sqrt(a.value * (1 - a.value) / (a.n - 1)) if a.n > 1 else math.nan
     if a.value in (0, 1): se = math.nan                 # no spread was seen, which is not the same as none
-    return dict(accuracy=a.value, se=se, n=a.n, videos=a.clusters, unparsed=a.unparsed, failed=a.failed)
+    return dict(accuracy=a.value, se=se, n=a.n, videos=a.videos, unparsed=a.unparsed, failed=a.failed)
 
 # %% ../nbs/43_report.ipynb #00a975e9
 def provenance(runs): # DataFrame

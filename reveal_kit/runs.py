@@ -160,7 +160,7 @@ def queue(
 ) -> list: # of `Question`
     "What is left to ask, in order."
     last = {r["id"]: r for r in run.records()}; videos = {}       # video -> when its turn comes
-    wanted = [q for q in spec.questions[:limit] if q.video in spec.bench.videos]
+    here = {q.id for q in spec.bench.runnable}; wanted = [q for q in spec.questions[:limit] if q.id in here]
     for q in wanted: videos.setdefault(q.video, len(videos))
     left = [q for q in wanted if q.id not in last or last[q.id]["error"] and (again or not settled(last[q.id]))]
     return sorted(left, key=lambda q: (q.id in last, videos[q.video])) # the sort is stable
@@ -201,7 +201,7 @@ def fill(spec: RunSpec, kits: Kits, limit=None, workers=None, runs_dir=None, pro
     with disk_named(folder), alone(folder, wait):
         run = opened(spec, folder)
         if not run or queue(spec, run, limit, again): run = ask_all(spec, folder, kits.of(spec.prof), limit, workers, progress, again, aside)
-    run.waiting = [q.id for q in spec.questions if q.video not in spec.bench.videos]
+    here = {q.id for q in spec.bench.runnable}; run.waiting = [q.id for q in spec.questions if q.id not in here]
     return run
 
 def ask_all(spec: RunSpec, folder: Path, kit, limit, workers, progress, again, aside=()) -> Run:

@@ -596,11 +596,11 @@ def test_leftovers_of_a_killed_writer_are_swept(run, tmp_path):
 
 def test_many_workers_give_the_same_records_sooner(tmp_path):
     b = bench(24, 3)
-    with ChatServer(latency=0.03, keep=False) as s:
+    with ChatServer(latency=0.08, keep=False) as s:                                                        # enough waiting that the disk of a busy machine does not decide
         def timed(n):
             with Kit(profile(s), log=tmp_path / f"{n}.sqlite") as kit: t0 = time.monotonic(); run = go(b, tmp_path / str(n), Loud, kit=kit, workers=n); return run, time.monotonic() - t0
         (one, slow), (eight, fast) = timed(1), timed(8); assert s.peak >= 4
-    assert list(map(records.steady, one.records())) == list(map(records.steady, eight.records())) and slow > 24 * 2 * 0.03 and fast < slow / 2
+    assert list(map(records.steady, one.records())) == list(map(records.steady, eight.records())) and slow > 24 * 2 * 0.08 and fast < slow / 2
 
 
 def test_progress_tells_accuracy_rate_tokens_and_time_left(kit, tmp_path):
@@ -729,3 +729,11 @@ def test_resuming_3200_questions_and_the_cost_of_one(tmp_path):
     rows = [r | dict(id=q.id, video=q.video) for r in open_run(tmp_path / "runs" / spec.id).records()[:1] for q in b.questions]
     (tmp_path / "runs" / spec.id / "records.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     t0 = time.process_time(); run = go(b, tmp_path); took = time.process_time() - t0; assert took < 2 and run.missing == [] and len(Asked.seen) == 200, took
+
+
+def test_what_cannot_be_asked_waits_and_a_week_is_told_by_its_days(tmp_path):
+    qs = tuple(Question(f"q{i}", "A1_JAKE", f"Where is cup {i}?", ("here", "there"), until=86400.0 * (i // 2) + 3600 * i) for i in range(6))
+    b = Benchmark("toy", "test", qs, {q.id: Gold("AB"[i % 2]) for i, q in enumerate(qs)}, {"A1_JAKE": Path("/nowhere")}, missing=dict(videos=[], subtitles=[], rows=[], footage=["q0"]))
+    run = go(b, tmp_path); assert Asked.seen == ["q1", "q2", "q3", "q4", "q5"] and run.waiting == ["q0"]
+    assert [r["day"] for r in run.records()] == ["DAY1", "DAY2", "DAY2", "DAY3", "DAY3"]
+    assert "day" not in go(bench(), tmp_path / "other").records()[0]
