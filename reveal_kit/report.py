@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'reported', 'reported_table', 'percent', 'core', 'known_videos', 'subset', 'answered', 'measured',
-           'provenance', 'style', 'save']
+           'half_width', 'provenance', 'style', 'save']
 
 # %% ../nbs/43_report.ipynb #983948da
 import json
@@ -80,6 +80,15 @@ def measured(records: list[dict]) -> dict: # accuracy, se (0..1), n, videos, unp
     se = a.se if a.clusters > 1 else math.sqrt(a.value * (1 - a.value) / (a.n - 1)) if a.n > 1 else math.nan
     if a.value in (0, 1): se = math.nan                 # no spread was seen, which is not the same as none
     return dict(accuracy=a.value, se=se, n=a.n, videos=a.videos, unparsed=a.unparsed, failed=a.failed)
+
+def half_width(
+    se: float,
+    drawn: int, # what was drawn independently: videos; of a single one its questions
+) -> float:
+    "Half of the 95 % interval that a standard error gives, by Student's t: few videos make a standard error that is itself a guess."
+    if drawn < 2: return float("nan")
+    from scipy.stats import t
+    return float(t.ppf(.975, drawn - 1)) * se
 
 # %% ../nbs/43_report.ipynb #00a975e9
 def provenance(runs): # DataFrame
