@@ -94,7 +94,7 @@ def run_text(run, scored=None) -> str: # `scored`: (scorer, `metrics.Mean`)
     "A run for a person."
     from reveal_kit.results import beside
     s = run.summary; here = run.about["conditions"]
-    rows = [("run", f"{run.title}  {run.id}"), ("folder", run.folder), ("questions", f"{s['done']} of {s['questions']} settled" + (f", {s['aside']} of them set aside after three failures" if s["aside"] else "")),
+    rows = [("run", f"{run.title}  {run.id}"), ("folder", run.folder), ("questions", f"{s['done']} of {s['questions']} settled" + (f", {s['aside']} of them set aside" if s["aside"] else "")),
             ("waiting", f"{len(run.waiting)} questions, whose videos are not here" if run.waiting else ""), ("failed", f"{s['failed']}, asked again by the same command" if s["failed"] else ""), ("unparsed", f"{s['unparsed']} replies without a letter, counted as wrong" if s["unparsed"] else ""),
             ("accuracy", f"{percent(s['accuracy'], s['se'])} (n = {s['n']})" if s["n"] else ""), *([scored] if scored else []), ("frames", frames_text(here)),
             ("subtitles", here["subtitles"]), *(("beside", f"run {i[:12]} is the same with other subtitle files") for i in beside(run, "subtitles")), ("tokens", f"{s['prompt']:,} read ({s['cached']:,} from cache), {s['completion']:,} written, in {s['calls']:,} calls"), ("seconds", f"{s['seconds']:,.1f} for the settled questions, one after another"),

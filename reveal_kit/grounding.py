@@ -125,7 +125,7 @@ class Grounding:
     chance: float           # of being grounded with evidence as long, elsewhere; not a number where no duration is known
     too_long: int           # pieces of evidence that point nowhere
     unknown: int            # questions without a target span
-    unrecorded: int = 0     # answers without any recorded evidence: they cannot be judged
+    unrecorded: int = 0     # answers of an agent that never records its evidence: they cannot be judged
     def __str__(self):
         right = self.right_grounded + self.right_ungrounded
         head = (f"right and grounded {self.both}\nright {100*self.accuracy.value:.1f}, grounded {100*self.grounded.value:.1f} (by chance {100*self.chance:.1f})\n"
@@ -141,10 +141,11 @@ def grounded(
 ) -> Grounding:
     "Whether answers rest on the targets."
     rows, luck, long, unknown, unrecorded, cells = [], [], 0, 0, 0, Counter()
+    silent = not any(r.get("evidence") for r in records)            # an agent that never says what it saw; one that does and names nothing rests on nothing
     for r in known(records, benchmark):
         g = benchmark.oracle[r["id"]]
         if not g.spans: unknown += 1; continue
-        if not r.get("evidence") and not r.get("error"): unrecorded += 1; continue
+        if silent and not r.get("error"): unrecorded += 1; continue
         spans, k = evidence_spans(r, longest=longest); long += k
         hit, ok, d = any(touched(g.spans, spans)), bool(r["correct"]), g.extra.get("duration")
         rows.append((r, hit, ok)); cells[ok, hit] += 1

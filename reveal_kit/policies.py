@@ -92,7 +92,7 @@ def recall(
 _no_content = re.compile( # of an option as a whole: *Both of the men wear hats* can be searched for
     r"\W*(?:(?:none|all|both|neither|any) of (?:the|these|those|them)(?: (?:above|following|other|others|two|three|options?|answers?|choices?|statements?))*(?: (?:is|are) (?:true|correct|right))?"
     r"|(?:(?:it|this|that|the answer) )?(?:(?:cannot|can not|can['’]t|could not|couldn['’]t) be (?:determined|known|answered|inferred)|(?:is )?(?:not (?:mentioned|shown|known)|unknown|unclear))"
-    r"(?:\W+(?:in|from|by|based on) (?:(?:the|this) )?(?:video|clip|film|information|evidence)(?: given)?)?)\W*", re.I)
+    r"(?:\W+(?:in|from|by|with|based on) (?:(?:the|this|any) )?(?:(?:given|provided|available) )?(?:video|clip|film|footage|narration|context|information|evidence)(?: clip)?(?: given| provided| available)?)?)\W*", re.I)
 
 def parse_hypotheses(
     options: tuple[str, ...],  # option texts in letter order

@@ -174,7 +174,7 @@ def put_aside(spec: RunSpec, run: Run, file: RecordFile, marks: UnderWay, by_han
     why = {i: e for i, e in (why | dict.fromkeys(by_hand, "set aside by hand. --again asks once more.")).items() if i in left}
     for i, error in why.items():
         keep(run, file, blank(left[i], spec.bench.oracle[i], head_of(spec)) | dict(error=error, tries=TRIES), dict(id=i, events=[], error=error, where=[])); marks.end(i, settled=True)
-    return {*why}
+    return {*why, *by_hand}                                          # those of before, too: `again` is not meant for them
 
 # %% ../nbs/41_runs.ipynb #2f6859fe
 class Kits(ExitStack):
@@ -200,7 +200,7 @@ def fill(spec: RunSpec, kits: Kits, limit=None, workers=None, runs_dir=None, pro
     folder = Path(runs_dir or runs_home()) / spec.id
     with disk_named(folder), alone(folder, wait):
         run = opened(spec, folder)
-        if not run or queue(spec, run, limit, again): run = ask_all(spec, folder, kits.of(spec.prof), limit, workers, progress, again, aside)
+        if not run or aside or queue(spec, run, limit, again): run = ask_all(spec, folder, kits.of(spec.prof), limit, workers, progress, again, aside)
     here = {q.id for q in spec.bench.runnable}; run.waiting = [q.id for q in spec.questions if q.id not in here]
     return run
 

@@ -173,10 +173,12 @@ def _content(path: str, size: int, time: int) -> str: return digest(Path(path).r
 
 def transcripts(b: Benchmark) -> str: # "": there are none
     "What identifies the subtitles that are here: their content, and the clock that they are read by."
-    def one(p: Path):
-        files = sorted(x for x in p.rglob("*") if x.is_file()) if p.is_dir() else [p] if p.is_file() else []
+    from reveal_kit.benchmark_files import listing
+    from reveal_kit.egolife import hours_of
+    def one(v: str, p: Path): # of a week's folder only what is read as its transcript, not the clips beside it
+        files = [f for _, f in hours_of([x for x in listing(p, b.links)[0] if x.suffix == ".srt" and "Transcript" in x.parts], v)] if p.is_dir() else [p] if p.is_file() else []
         return [[f.name, _content(str(f), s.st_size, s.st_mtime_ns)] for f in files for s in [f.stat()]]
-    return digest({v: [one(Path(p)), b.clocks.get(v, {})] for v, p in b.subtitles.items()})[:20] if b.subtitles else ""
+    return digest({v: [one(v, Path(p)), b.clocks.get(v, {})] for v, p in b.subtitles.items()})[:20] if b.subtitles else ""
 
 def questions_of(b: Benchmark) -> str:
     "What identifies the questions with their answers."

@@ -277,8 +277,8 @@ def test_answers_without_recorded_evidence_cannot_be_judged():
     b = bench(**{f"q{i}": [(100, 110)] for i in range(6)})
     rs = [dict(rec("q0", "a", True), evidence=ev((105, 120, 0))), dict(rec("q1", "a", True), evidence=[]), dict(rec("q2", "b", False), evidence=[]), rec("q3", "b", True), dict(rec("q4", "b", False, None), evidence=[], error="timeout"), dict(rec("q5", "b", True), evidence=ev((200, 210, 0)))]
     g = grounded(rs, b)
-    assert (g.right_grounded, g.right_ungrounded, g.wrong_grounded, g.wrong_ungrounded, g.unrecorded, g.unknown) == (1, 1, 0, 1, 3, 0)     # a failed question rests on nothing; three answers say nothing
-    assert g.accuracy.value == 2 / 3 and g.both.value == 1 / 3 and g.both.dropped == 3 and "3 answers cannot be judged" in str(g)
+    assert (g.right_grounded, g.right_ungrounded, g.wrong_grounded, g.wrong_ungrounded, g.unrecorded, g.unknown) == (1, 3, 0, 2, 0, 0)     # this agent says what it saw: an answer without evidence rests on nothing
+    assert g.accuracy.value == 4 / 6 and g.both.value == 1 / 6 and g.both.dropped == 0 and "cannot be judged" not in str(g)
     seeing = grounded([dict(r, evidence=[], error=None) for r in rs], b); assert seeing.both.n == 0 and seeing.unrecorded == 6 and str(seeing).startswith("no answer can be judged\n6 answers")
     assert recall([dict(r, evidence=[]) for r in rs], b).empty and recall(rs[:2], b).loc["end", "recall"] == 50
 

@@ -201,7 +201,11 @@ def test_unpacked_subtitles_begin_a_new_run(tmp_path):
     assert RunSpec(f"{__name__}:Asked", moved).id == run.id                                                # where they lie, and which videos are here, does not matter
     (tmp_path / "v1.srt").write_text(two); edited = RunSpec(f"{__name__}:Asked", told).id; assert edited not in (run.id, without.id)
     later = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, told.subtitles, clocks=dict(v1=dict(offset=3.0))); assert len({edited, run.id, RunSpec(f"{__name__}:Asked", later).id}) == 3
-    folder = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, {"v1": tmp_path / "moved"}); a = RunSpec("direct", folder).id; (tmp_path / "moved" / "more.srt").write_text(two); assert RunSpec("direct", folder).id != a
+    week = tmp_path / "week"; said = week / "EgoLifeCap" / "Transcript" / "v1" / "DAY1"; said.mkdir(parents=True); (said / "v1_DAY1_11000000.srt").write_text(one)
+    folder = Benchmark(b.name, b.split, b.questions, b.oracle, b.videos, {"v1": week}); a = RunSpec("direct", folder).id
+    for beside in ("DAY1_v1_11094208.mp4", ".DS_Store", "notes.srt"): (week / beside).write_text(two)
+    assert RunSpec("direct", folder).id == a                                                               # a week that is still arriving, and what else lies there
+    (said / "v1_DAY1_12000000.srt").write_text(two); assert RunSpec("direct", folder).id != a
     (tmp_path / "v1.srt").unlink(); assert RunSpec(f"{__name__}:Asked", told).id not in (run.id, edited)
 
 
@@ -737,3 +741,11 @@ def test_what_cannot_be_asked_waits_and_a_week_is_told_by_its_days(tmp_path):
     run = go(b, tmp_path); assert Asked.seen == ["q1", "q2", "q3", "q4", "q5"] and run.waiting == ["q0"]
     assert [r["day"] for r in run.records()] == ["DAY1", "DAY2", "DAY2", "DAY3", "DAY3"]
     assert "day" not in go(bench(), tmp_path / "other").records()[0]
+
+
+def test_aside_is_heard_when_nothing_is_left_to_ask_and_again_is_not_meant_for_it(tmp_path):
+    b = bench(); Asked.fails = dict(q0001=KeyError("x")); go(b, tmp_path); Asked.fails = {}
+    assert go(b, tmp_path, aside=["q0001"]).aside == ["q0001"]; Asked.seen.clear()
+    run = go(b, tmp_path, aside=["q0001"], again=True); assert Asked.seen == [] and run.aside == ["q0001"]
+    with pytest.raises(InputError, match="has no question 'q9'"): go(b, tmp_path, aside=["q9"])
+    assert go(b, tmp_path, again=True).missing == [] and Asked.seen == ["q0001"]
