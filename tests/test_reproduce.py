@@ -188,9 +188,10 @@ def test_the_mean_of_the_same_switches_goes_before_that_of_the_agent_and_that_be
 
 def test_a_run_that_two_artefacts_need_is_counted_once(tmp_path, own_home):
     for n in "ab": page(tmp_path / "nbs", n, "benchmarks: list = ['mini', 'lvbench']\nvideos: list = ['day4']", needs="needs = [('direct', {}), ('mine:Agent', {})]" if n == "a" else "needs = [('direct', {})]")
-    (tmp_path / "mine.py").write_text("class Agent:\n    def answer(self, q): return None\n"); sys.path.insert(0, str(tmp_path))
+    sys.modules.pop("mine", None); (tmp_path / "mine.py").write_text("class Agent:\n    def answer(self, q): return None\n"); sys.path.insert(0, str(tmp_path))
     try: d = costs.listing(artefacts(tmp_path / "nbs"), [dict(videos=["day4"])]*2, Profile.load("paper-reveal"), rate=1000, runs_dir=tmp_path / "runs")
     finally: sys.path.remove(str(tmp_path)); sys.modules.pop("mine", None)
+    assert [x["note"] for x in d["artefacts"]] == ["lvbench is not here"]*2
     assert d["total"] == dict(questions=40, settled=0, left=40, calls=20, tokens=20 * 262144, hours=pytest.approx(20 * 262144 / 3.6e6, abs=.01)) and d["by"] == "given"
     a, b = d["artefacts"]; assert [r["run"] for r in a["runs"]] == ["direct", "mine:Agent"] and a["note"] == "lvbench is not here" and a["runs"][1]["hours"] is None
     assert "40 questions" in cli.listing_text(d).splitlines()[-2]
