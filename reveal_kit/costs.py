@@ -119,9 +119,9 @@ def unsettled(
     limit: int = 0,
 ) -> dict: # a row of the listing
     "One run on one benchmark: what is there and what is left."
-    from reveal_kit.report import known_videos, subset
+    from reveal_kit.report import told_here, subset
     from reveal_kit.specs import RunSpec
-    bench = known.bench(benchmark); shown = known_videos(bench, videos); wanted = subset(bench, shown, limit or None) if shown or not videos else () # a notebook's `videos` may be of one of its benchmarks
+    bench = known.bench(benchmark); shown = told_here(bench, videos); wanted = subset(bench, shown, limit or None) if shown or not videos else () # a notebook's `videos` may be of one of its benchmarks
     same = lambda s: canonical({k: v for k, v in s.items() if k != "subset"}) # the same question under the same settings, whichever subset it was asked in
     mine = same(RunSpec(agent, bench, known.p, switches).settings)
     done = {r["id"] for s, rows in known.past if same(s) == mine for r in rows} & {*wanted}

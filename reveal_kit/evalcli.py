@@ -30,13 +30,13 @@ def switch(
 EVERY = 60.0 # seconds between two lines
 
 @contextmanager
-def told(every: float | None = None, clock=time.monotonic):
+def told(clock=time.monotonic):
     "A `progress` for `runs.evaluate` that writes lines to standard error."
     begun, last, p = clock(), None, None
     def say(now): nonlocal last, begun; last, begun = now, clock(); print(now, file=sys.stderr, flush=True)
     def show(now):
         nonlocal p; p = now
-        if clock() - begun >= (EVERY if every is None else every): say(now)
+        if clock() - begun >= EVERY: say(now)
     try: yield show
     finally:
         if p is not last: say(p)
@@ -54,6 +54,7 @@ def live():
         def show(p): bar.update(task, total=p.total, completed=p.asked, more=more(p))
         yield show
 
+# %% ../nbs/44a_evalcli.ipynb #0385b258
 def more(p) -> str: # of a `runs.Progress`
     "What the bar does not show."
     from reveal_kit.core import clock
@@ -95,7 +96,7 @@ def run_text(run, scored=None) -> str: # `scored`: (scorer, `metrics.Mean`)
     from reveal_kit.results import beside
     s = run.summary; here = run.about["conditions"]
     rows = [("run", f"{run.title}  {run.id}"), ("folder", run.folder), ("questions", f"{s['done']} of {s['questions']} settled" + (f", {s['aside']} of them set aside" if s["aside"] else "")),
-            ("waiting", f"{len(run.waiting)} questions, whose videos are not here" if run.waiting else ""), ("failed", f"{s['failed']}, asked again by the same command" if s["failed"] else ""), ("unparsed", f"{s['unparsed']} replies without a letter, counted as wrong" if s["unparsed"] else ""),
+            ("waiting", f"{len(run.waiting)} questions, whose footage is not here" if run.waiting else ""), ("failed", f"{s['failed']}, asked again by the same command" if s["failed"] else ""), ("unparsed", f"{s['unparsed']} replies without a letter, counted as wrong" if s["unparsed"] else ""),
             ("accuracy", f"{percent(s['accuracy'], s['se'])} (n = {s['n']})" if s["n"] else ""), *([scored] if scored else []), ("frames", frames_text(here)),
             ("subtitles", here["subtitles"]), *(("beside", f"run {i[:12]} is the same with other subtitle files") for i in beside(run, "subtitles")), ("tokens", f"{s['prompt']:,} read ({s['cached']:,} from cache), {s['completion']:,} written, in {s['calls']:,} calls"), ("seconds", f"{s['seconds']:,.1f} for the settled questions, one after another"),
             *(("error", f"{r['id']}: {r['error']}") for r in run.records() if r["error"])]

@@ -145,7 +145,7 @@ def grounded(
     for r in known(records, benchmark):
         g = benchmark.oracle[r["id"]]
         if not g.spans: unknown += 1; continue
-        if silent and not r.get("error"): unrecorded += 1; continue
+        if silent: unrecorded += 1; continue
         spans, k = evidence_spans(r, longest=longest); long += k
         hit, ok, d = any(touched(g.spans, spans)), bool(r["correct"]), g.extra.get("duration")
         rows.append((r, hit, ok)); cells[ok, hit] += 1
@@ -163,7 +163,7 @@ def recall(
     "How much of the targets the evidence has touched after each round."
     import pandas as pd
     rs = [r for r in known(records, benchmark) if benchmark.oracle[r["id"]].spans]
-    if not any(r.get("evidence") for r in rs): rs = []
+    if not any(r.get("evidence") for r in records): rs = []
     last = max((int(e[3]) for r in rs for e in r.get("evidence") or ()), default=0)
     def row(rounds):
         share, whole, secs = [], [], []

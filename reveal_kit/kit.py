@@ -88,7 +88,7 @@ class Kit:
     def _serve(self): # called by the first live call
         from reveal_kit.serve import serve
         return self._stack.enter_context(serve(self.profile))
-    def _of(self, path) -> threading.RLock: # one per video: what is built of it shares stages, other videos need not wait
+    def _lock_of(self, path) -> threading.RLock: # one per video: what is built of it shares stages, other videos need not wait
         with self._lock: return self._building.setdefault(str(path), threading.RLock())
     def __enter__(self): return self
     def __exit__(self, *exc): self.close()
@@ -130,7 +130,7 @@ def memory(
     "The memory of `video`: opened, continued or built. Kept open for further questions."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
     key = (str(path), str(subtitles), tuple(sorted(changes.items())))
-    with self._of(path):
+    with self._lock_of(path):
         if key not in self._memories: self._memories[key] = build(path, self.recipe(**changes), subtitles, self.progress, make)
         return self._memories[key]
 
@@ -166,7 +166,7 @@ def scenes(
     "The scene cache of `video`: opened, continued or built. Kept open for further questions."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
     key = ("scenes", str(path), str(subtitles), tuple(sorted(changes.items())))
-    with self._of(path):
+    with self._lock_of(path):
         if key not in self._memories: self._memories[key] = build_scenes(path, self.scene_recipe(**changes), subtitles, self.progress, make)
         return self._memories[key]
 
@@ -177,6 +177,6 @@ def heard(
 ) -> Track:
     "What is said in `video`: transcribed once, or read from its subtitles."
     path, subtitles = self.videos.get(str(video), video), subtitles or self.subtitles.get(str(video))
-    with self._of(path): return speech_stage(open_video(path, self.profile.links), self.recipe(), subtitles, self.progress)
+    with self._lock_of(path): return speech_stage(open_video(path, self.profile.links), self.recipe(), subtitles, self.progress)
 
 Kit.scenes, Kit.heard = scenes, heard

@@ -39,7 +39,8 @@ def blank(
     head: dict,        # benchmark, split, agent: the same for a whole run
 ) -> dict:
     "The record of a question that nobody has answered: a prediction of None, which is not right."
-    asked_on = {} if q.until is None else dict(day=f"DAY{int(q.until // 86400) + 1}") # a week of one person is clustered by it
+    from reveal_kit.egolife import written
+    asked_on = {} if q.until is None else dict(day=written(q.until).split()[0]) # a week of one person is clustered by it
     return dict(id=q.id, video=q.video, **asked_on, **head, prediction=None, text="", correct=None if gold.letter is None else False, error=None, type=gold.type, rounds=None, sufficient=None, rho=None, segments=0, evidence=[],
                 route=None, operations=[], memory=[], calls=0, prompt=0, cached=0, completion=0, problems={}, usage={}, replayed=0, retried=0, tries=0, wall=0.0, seconds={})
 

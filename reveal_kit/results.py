@@ -31,7 +31,7 @@ class Run:
         try: self.id, self.settings, self.questions = self.about["id"], self.about["settings"], self.about["questions"]; self.title = title(self.settings)
         except (KeyError, TypeError) as e: raise InputError(f"{p}: lacks {e}. Restore it, or move the folder away and run again.") from None
         if digest(self.settings)[:20] != self.id: raise InputError(f"{p}: its settings are not those of run {self.id}; somebody edited them. Restore the file, or move the folder away and run again.")
-        self.waiting = []        # ids of questions whose video was not there when they should have been asked
+        self.waiting = []        # ids of questions whose video was not there when they should have been asked; told by who fills the run, not kept
         self._read = (-1, [])
     def __repr__(self): return f"Run({self.title}: {len(self.done)} of {len(self.questions)}, {self.id})"
 
@@ -111,15 +111,15 @@ def scored(self: Run, benchmark, scorer: str = "strict"): # `metrics.Mean`
     from reveal_kit.metrics import accuracy
     kept = reread(self, benchmark, scorer); return replace(accuracy(kept), dropped=len(known(self)) - len(kept))
 
+# %% ../nbs/41d_results.ipynb #7000c944
 def benchmark_of(self: Run, folder=None): # `benchmarks.Benchmark`
     "The benchmark of a run; from `folder`, or where the profile of that name has it."
     from reveal_kit.benchmarks import load
     from reveal_kit.profiles import Profile
     s = self.settings
-    if folder is None and s["benchmark"] != "mini":
-        try: folder = Profile.load(s["profile"]["name"]).folder(s["benchmark"])
-        except InputError: pass
-    return load(s["benchmark"], folder, s["split"])
+    try: p = Profile.load(s["profile"]["name"])
+    except InputError: p = None                                    # a file of somebody's: --folder names what it named
+    return load(s["benchmark"], folder or (p and p.folder(s["benchmark"])), s["split"], bool(p and p.links))
 
 Run.reread, Run.scored, Run.benchmark = reread, scored, benchmark_of
 
@@ -183,11 +183,12 @@ def compare(
     a: Run,
     b: Run,
     scorer: str | None = None, # `strict` or `official`: read the replies again; default: as the agents read them
-    benchmark=None,            # for `scorer`: the runs' `Benchmark`
+    benchmark=None,            # for `scorer`: the runs' `Benchmark`; default: as `Run.benchmark` finds it
 ) -> Comparison:
     "`b` against `a` on the questions that both settled."
     from reveal_kit import metrics
     if a.settings["questions"] != b.settings["questions"]: raise InputError(f"{a.id} and {b.id} were asked different questions ({a.settings['benchmark']} {a.settings['split']} and {b.settings['benchmark']} {b.settings['split']}): they cannot be compared")
+    if scorer and benchmark is None: benchmark = benchmark_of(a)
     x, y = (reread(run, benchmark, scorer) if scorer else known(run) for run in (a, b)); right = [{r["id"]: r["correct"] for r in rows} for rows in (x, y)]
     lost, gained = (tuple(i for i in a.questions if i in right[0] and i in right[1] and (right[0][i], right[1][i]) == c) for c in ((True, False), (False, True)))
     return Comparison(a.title, b.title, metrics.compare(x, y), tuple(differing(a.settings, b.settings)), lost, gained)

@@ -127,7 +127,7 @@ def take(self, r: dict, trace: dict, e: Exception | None):
         r["tries"] = self.tries.get(r["id"], 0) + (whose in (OWN, SERVER))
         keep(self.run, self.file, r, trace); self.marks.end(r["id"], settled(r))
         if whose == SERVER: self.streak = [*self.streak, r]
-        elif r["calls"] > r["replayed"]: self.streak, self.heard = [], True # somebody answered: it is there
+        elif r["calls"] > r["replayed"] or not (e or r["calls"]): self.streak, self.heard = [], True # somebody answered: it is there
         self.now = counted(self.now, r, time.monotonic() - self.begun)
         if len(self.streak) >= GIVE_UP: return self.pardon()
         if self.progress: self.progress(self.now)
@@ -143,6 +143,7 @@ def pardon(self):
         more = f" {x['id']} failed before while others were answered: --aside {x['id']} gives up on it." if n < GIVE_UP and x["tries"] > 1 else ""
         self.stop(InputError(f"{x['error']} {some} could not be asked, so the run stopped; the same command continues.{more}"))
 
+# %% ../nbs/41_runs.ipynb #6983b6fd
 def counted(p: Progress, r: dict, seconds: float) -> Progress:
     "`p` after record `r`."
     ok = settled(r); known = ok and r["correct"] is not None
@@ -160,7 +161,7 @@ def queue(
 ) -> list: # of `Question`
     "What is left to ask, in order."
     last = {r["id"]: r for r in run.records()}; videos = {}       # video -> when its turn comes
-    here = {q.id for q in spec.bench.runnable}; wanted = [q for q in spec.questions[:limit] if q.id in here]
+    absent = {*spec.waiting}; wanted = [q for q in spec.questions[:limit] if q.id not in absent]
     for q in wanted: videos.setdefault(q.video, len(videos))
     left = [q for q in wanted if q.id not in last or last[q.id]["error"] and (again or not settled(last[q.id]))]
     return sorted(left, key=lambda q: (q.id in last, videos[q.video])) # the sort is stable
@@ -201,7 +202,7 @@ def fill(spec: RunSpec, kits: Kits, limit=None, workers=None, runs_dir=None, pro
     with disk_named(folder), alone(folder, wait):
         run = opened(spec, folder)
         if not run or aside or queue(spec, run, limit, again): run = ask_all(spec, folder, kits.of(spec.prof), limit, workers, progress, again, aside)
-    here = {q.id for q in spec.bench.runnable}; run.waiting = [q.id for q in spec.questions if q.id not in here]
+    run.waiting = spec.waiting
     return run
 
 def ask_all(spec: RunSpec, folder: Path, kit, limit, workers, progress, again, aside=()) -> Run:

@@ -15,7 +15,7 @@ from pathlib import Path
 import reveal_kit
 from .agents import load as load_agent
 from .benchmarks import Benchmark, load as load_benchmark
-from .core import InputError, root
+from .core import InputError
 from .records import title
 from .store import canonical, digest
 
@@ -39,6 +39,7 @@ def _file(module: str, home: Path) -> Path | None: # of a module below `home`
     p = home.joinpath(*module.split("."))
     return next((f for f in (p.with_suffix(".py"), p / "__init__.py") if module and f.is_file()), None)
 
+# %% ../nbs/41b_specs.ipynb #3a6de807
 def closure(
     names,              # of modules below `home`
     home: Path,
@@ -74,6 +75,7 @@ def source_of(agent: str) -> tuple[str, str]: # (module, its text)
     try: return module, Path(file).read_text(encoding="utf-8") if module != "__main__" and file else inspect.getsource(cls)
     except (OSError, TypeError): return module, repr({k: v.__code__.co_code.hex() + repr(v.__code__.co_consts) for k, v in vars(cls).items() if hasattr(v, "__code__")})
 
+# %% ../nbs/41b_specs.ipynb #0f86543b
 def own_code(agent: str) -> dict[str, str]: # module -> source; of an agent of the kit: none
     "A foreign agent's module, and what it leads to in its own folder; of an installed one, in its own package."
     module, text = source_of(agent)
@@ -142,6 +144,9 @@ class RunSpec:
         known = {q.id for q in self.bench.questions}
         if odd := [i for i in self.subset if i not in known]: raise InputError(f"{self.bench.name} has no question {odd[0]!r} in its split {self.bench.split}")
         return tuple(q for q in self.bench.questions if not self.subset or q.id in set(self.subset))
+    @cached_property
+    def waiting(self) -> list[str]: # ids of questions that cannot be asked: their footage is not here
+        here = {q.id for q in self.bench.runnable}; return [q.id for q in self.questions if q.id not in here]
     @cached_property
     def settings(self) -> dict: return settings_of(self)
     @cached_property

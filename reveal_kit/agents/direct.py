@@ -52,7 +52,7 @@ class Direct:
     def conditions(profile, switches): # what a run's record says of frames
         if switches.get("blind"): return dict(memory_rate=0.0, subtitles="none: nothing of the video is shown")
         get = lambda k: switches.get(k, getattr(profile.reveal, k))
-        return dict(frame_rate=get("frame_rate"), frame_cap=get("frame_cap"), pixels=f"{switches.get('width', 640)} on the longer side at most") if profile.role("answerer").vision else {}
+        return dict(frame_rate=get("frame_rate"), frame_cap=get("frame_cap"), pixels=f"{switches.get('width', Direct.width)} on the longer side at most") if profile.role("answerer").vision else {}
     @classmethod
     def from_kit(cls, kit, **switches): return cls(kit.chat, kit.memory, **(dict(frame_rate=kit.profile.reveal.frame_rate, frame_cap=kit.profile.reveal.frame_cap) | switches))
     def answer(self, q: Question) -> Answer:
