@@ -88,7 +88,8 @@ def frames_text(c: dict) -> str: # of a run's conditions
     "Which frames a model was shown."
     rate, cap = c["frame_rate"], c["frame_cap"]
     if not cap or isinstance(cap, str): return cap or "none are shown"
-    each = lambda x: ", ".join(f"{v:g} ({k})" for k, v in x.items()) if isinstance(x, dict) else f"{x:g}"
+    one = lambda x: f"{x:g}" if isinstance(x, (int, float)) else f"{x}"
+    each = lambda x: ", ".join(f"{one(v)} ({k})" for k, v in x.items()) if isinstance(x, dict) else one(x)
     return f"{each(rate)} a second, at most {each(cap)}, {c['pixels']}" + (f"; {c['frames']}" if c.get("frames") else "")
 
 def run_text(run, scored=None) -> str: # `scored`: (scorer, `metrics.Mean`)

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['PROMPT_LENGTH', 'PACKAGES', 'imports', 'closure', 'essence', 'class_of', 'source_of', 'own_code', 'kit_code',
            'code_of', 'prompts_in', 'prompts_of', 'RunSpec', 'models_of', 'inputs_of', 'transcripts', 'questions_of',
-           'settings_of', 'require_encoders', 'conditions', 'made_with']
+           'settings_of', 'require_encoders', 'declared', 'conditions', 'made_with']
 
 # %% ../nbs/41b_specs.ipynb #dc01917d
 import ast, inspect, json, re, subprocess, sys
@@ -209,12 +209,19 @@ def require_encoders(s: RunSpec):
     if lacking: raise InputError(f"profile {p.name} names no {' and no '.join(lacking)}, which {s.agent} searches with. Add [{lacking[0]}] in a profile that extends it, as {'open-vesta' if lacking[0] == 'scene_encoder' else 'paper-reveal'} has it, or ask other agents.")
 
 # %% ../nbs/41b_specs.ipynb #1b4ee7f0
+def declared(agent: str, say, profile, switches: dict) -> dict:
+    "What an agent's class declares, if it is what a record can hold."
+    try: got = json.loads(json.dumps(say(profile, switches), allow_nan=False))
+    except Exception as e: raise InputError(f"agent {agent!r}: its conditions(profile, switches) failed ({type(e).__name__}: {e}). It gives a dict of JSON values: frame_rate, frame_cap, pixels.") from e
+    if not isinstance(got, dict): raise InputError(f"agent {agent!r}: its conditions(profile, switches) gave {type(got).__name__}. It gives a dict of JSON values: frame_rate, frame_cap, pixels.")
+    return got
+
 def conditions(s: RunSpec) -> dict:
     "Frames, subtitles, engines and sampling of a run."
     from reveal_kit.profiles import ROLES
     p, say = s.prof, getattr(class_of(s.agent)[1], "conditions", None)
     who = {r: p.role(r) for r in ("default", *ROLES) if r in p.roles and p.role(r).chats}
-    shown = dict.fromkeys(("frame_rate", "frame_cap", "pixels"), "not declared") if say is None else dict(frame_rate=0.0, frame_cap=0, pixels="none are shown") | say(p, s.switches)
+    shown = dict.fromkeys(("frame_rate", "frame_cap", "pixels"), "not declared") if say is None else dict(frame_rate=0.0, frame_cap=0, pixels="none are shown") | declared(s.agent, say, p, s.switches)
     return dict(memory_rate=p.reveal.rate, subtitles=f"{len(s.bench.subtitles)} files of the benchmark, else {p.transcriber.model or p.transcriber.engine}",
                 engine={r: x.engine for r, x in who.items()}, sampling={r: dict(temperature=x.temperature, max_tokens=x.max_tokens, context=x.context, **({"extra": x.extra} if x.extra else {})) for r, x in who.items()}) | shown
 

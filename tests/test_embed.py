@@ -121,10 +121,14 @@ def test_descriptor_tells_direction_of_stripes_and_ignores_brightness():
 def test_descriptor_refuses_what_is_no_batch_of_frames(bad):
     with pytest.raises(InputError, match="uint8 RGB"): Descriptor().encode(bad)
 
-def test_descriptor_keeps_up_with_a_decoder():
+def test_descriptor_costs_little_more_than_making_a_frame_small():
+    "A ratio in this process's own time: machines differ, and others share them. At 2 a quiet core describes over 1,000 frames a second."
+    import cv2
     f = rng.integers(0, 256, (64, 360, 640, 3), np.uint8); d = Descriptor(); d.encode(f)
-    best = min(_time(lambda: d.encode(f)) for _ in range(4))
-    assert 64 / best > 300, f"{64/best:.0f} frames a second" # over 1,000 on a quiet core; the bound leaves room for busy machines
+    small = lambda: [cv2.resize(x, (d.side, d.side), interpolation=cv2.INTER_AREA) for x in f]
+    def own(g): t = time.process_time(); g(); return time.process_time() - t
+    ratio = min(own(lambda: d.encode(f)) for _ in range(4)) / min(own(small) for _ in range(4))
+    assert ratio < 4, f"{ratio:.1f} times"
 
 def _time(f): t = time.perf_counter(); f(); return time.perf_counter() - t
 

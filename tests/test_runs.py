@@ -151,6 +151,18 @@ def test_each_agent_declares_the_frames_that_its_models_are_shown(agent, switche
     blind = specs.conditions(RunSpec(agent, bench(), p(False), switches)); assert (blind["frame_rate"], blind["frame_cap"], blind["pixels"]) == (0.0, 0, "none are shown")
 
 
+@pytest.mark.parametrize("body,says", [("raise KeyError('x')", "failed .KeyError"), ("return None", "gave NoneType"), ("return ['frame_cap', 5]", "gave list"), ("return dict(frame_cap={1, 2}.__iter__())", "failed .TypeError")])
+def test_an_agent_that_declares_nothing_of_use_is_told_what_to_declare(body, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path); monkeypatch.syspath_prepend(str(tmp_path)); sys.modules.pop("declares", None)
+    (tmp_path / "declares.py").write_text(f"class Mine:\n    @staticmethod\n    def conditions(profile, switches): {body}\n    def answer(self, q): return 'A'\n")
+    with pytest.raises(InputError, match=rf"declares:Mine'.*{says}.*frame_rate, frame_cap, pixels"): specs.conditions(RunSpec("declares:Mine", bench()))
+
+
+def test_a_rate_told_in_words_is_printed():
+    assert evalcli.frames_text(dict(frame_rate="two", frame_cap=5, pixels="all")) == "two a second, at most 5, all"
+    assert evalcli.frames_text(dict(frame_rate=dict(look="each shot", clip=2.0), frame_cap=5, pixels="all")) == "each shot (look), 2 (clip) a second, at most 5, all"
+
+
 def test_the_longer_side_is_what_is_bounded(tmp_path):
     from tests import media
     from reveal_kit.agents.direct import Direct
