@@ -67,6 +67,7 @@ def bars():
 def main():
     "Run the command line; the entry point of `reveal`."
     os.environ.setdefault("HF_HUB_OFFLINE", "1")      # no library asks a hub behind our back; `models pull` asks by itself
+    sys.stdout, sys.stderr = (s or open(os.devnull, "w") for s in (sys.stdout, sys.stderr)) # a service may start us with them closed
     try: app()
     except InputError as e: fail(str(e))
     except (KeyboardInterrupt, SystemExit) as e: # typer turns the interrupt of a command into its exit code
@@ -75,6 +76,7 @@ def main():
     except OSError as e:
         if e.errno == 28: fail(f"{e.filename or 'disk'}: no space left. Free some, or set REVEAL_HOME to another disk; the same command continues.")
         if isinstance(e, PermissionError): fail(f"{e.filename}: permission denied. Choose a folder you may write to (REVEAL_HOME).")
+        if e.filename and e.strerror: fail(f"{e.filename}: {e.strerror.lower()}. Move it out of the way, or choose another folder or file; the same command continues.")
         raise
 
 def fail(message: str, code: int = 1):

@@ -118,7 +118,7 @@ def test_a_broken_chat_server_gets_one_line(reveal, own_home, clip, profile, tmp
 
 def test_agents_are_found_or_listed(reveal, own_home, clip, profile, tmp_path):
     p = profile("http://127.0.0.1:9/v1")
-    for agent, says in (("reveil", "retrieval"), ("no_such_module:X", "no_such_module"), ("json:Nothing", "Nothing")):
+    for agent, says in (("reveil", "retrieval"), ("no_such_module:X", "no_such_module"), ("json:Nothing", "Nothing"), (":X", "my_module:MyAgent"), ("./mine.py:X", "not by path"), ("mine:X.y", "not by path")):
         code, _, err = reveal("ask", clip, "q?", "-a", agent, "-p", p, "-s", tmp_path / "a.srt"); assert code == 1 and says in err
 
 
@@ -129,6 +129,23 @@ def test_a_full_disk_is_one_line(reveal, own_home, clip, profile, tmp_path, monk
     code, _, err = reveal("memory", "build", clip, "-p", profile("http://127.0.0.1:9/v1"), "-s", tmp_path / "a.srt")
     assert code == 1 and "no space left" in err and err.count("\n") == 1
     monkeypatch.undo(); assert not list(own_home.rglob("*.tmp"))
+
+
+def test_a_file_where_a_folder_is_wanted_is_one_line(reveal, own_home, tmp_path):
+    (tmp_path / "here").write_text("x")
+    for runs in (tmp_path / "here", tmp_path / "here" / "below"):
+        code, _, err = reveal("eval", "direct", "mini", "--runs", runs); assert code == 1 and str(tmp_path / "here") in err and "another folder" in err and err.count("\n") == 1, err
+
+
+def test_a_service_may_start_it_without_standard_streams(own_home, tmp_path):
+    "With standard error closed the questions went unasked."
+    import os, subprocess, sys
+    (tmp_path / "mine.py").write_text("class A:\n    def answer(self, q): return 'A'\n")
+    for closed in (2, 1):
+        limit = str(3 - closed); out = subprocess.run([sys.executable, "-c", "from reveal_kit.cli import main; main()", "eval", "mine:A", "mini", "--limit", limit, "--runs", "runs"], cwd=tmp_path, env=os.environ | dict(PYTHONPATH=os.getcwd()),
+                                                      capture_output=True, preexec_fn=lambda: os.close(closed))
+        assert out.returncode == 0, out
+        [records] = (tmp_path / "runs").glob("*/records.jsonl"); assert len(records.read_text().splitlines()) == int(limit)
 
 
 def test_an_interrupt_exits_with_130(reveal, own_home, clip, profile, tmp_path, monkeypatch):

@@ -25,6 +25,7 @@ def load(
     where, levels = AGENTS.get(name, (name, 3))
     module, _, cls = where.partition(":")
     if not cls: raise InputError(f"no agent is called {name!r}: choose {', '.join(AGENTS)}, or name a class as my_module:MyAgent")
+    if not all(p.isidentifier() for p in [*module.split("."), cls]): raise InputError(f"agent {name!r}: write my_module:MyAgent, both by name and not by path; start in the folder of my_module.py or put that folder on PYTHONPATH")
     if os.getcwd() not in sys.path: sys.path.insert(0, os.getcwd())
     try: made = getattr(importlib.import_module(module), cls)
     except ModuleNotFoundError as e: raise InputError(f"agent {name!r}: there is no module {e.name!r} here or among the installed packages") from None
