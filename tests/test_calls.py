@@ -98,9 +98,9 @@ def test_a_miss_names_the_nearest_call_of_the_role_and_the_first_difference():
 def test_a_miss_among_thousands_is_quick():
     rows = C.Rows(); rng = random.Random(1)
     rows.run("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?)", [C._row(call(" ".join(rng.choices(["ferry", "harbour", "ten"], k=900)) + str(i))) for i in range(2000)], many=True)
-    log = CallLog(mode="replay"); log.rows = rows; t = time.perf_counter()
+    log = CallLog(mode="replay"); log.rows = rows; t = time.process_time()     # of this process: others share the machine
     with pytest.raises(ReplayMiss): log.fetch(req("no"), None, "answerer", "q1")
-    assert time.perf_counter() - t < 3
+    assert time.process_time() - t < 3
 
 # ---------------------------------------------------------------- many at once
 

@@ -130,8 +130,6 @@ def test_descriptor_costs_little_more_than_making_a_frame_small():
     ratio = min(own(lambda: d.encode(f)) for _ in range(4)) / min(own(small) for _ in range(4))
     assert ratio < 4, f"{ratio:.1f} times"
 
-def _time(f): t = time.perf_counter(); f(); return time.perf_counter() - t
-
 def test_threshold_sweep_counts():
     v = unit([[1, 0], [1, .1], [0, 1], [.1, 1], [1, 1]]) # cosines .995 .0995 .995 .774
     rows = threshold_sweep(v, cuts=[2], thetas=(.05, .5, .8))
@@ -200,7 +198,9 @@ def test_lists_find_what_the_exact_index_finds():
     assert np.mean([len(set(u) & set(v)) / 8 for u, v in zip(a, b)]) > .9 and (a[:, 0] == b[:, 0]).all()
     assert sorted(lists.search(q[0], 6000)[1][0]) == list(range(6000)) # k beyond the probed lists still returns every row once
 
-def test_a_week_of_segments_is_searched_in_milliseconds():
+def test_a_week_of_segments_is_searched_in_the_time_of_one_product():
+    "A ratio in one run: 18,000 rows by a vector is some 1 ms on a quiet core."
     x = unit(rng.standard_normal((18_000, 384))); ix = Index(x); q = x[:20] + .01
-    best = sorted(_time(lambda i=i: ix.search(q[i], 8)) for i in range(20))[5]
-    assert best < .005, f"{best*1e3:.1f} ms"
+    def took(f): t = time.perf_counter(); f(); return time.perf_counter() - t
+    a, b = zip(*[(took(lambda: ix.search(v, 8)), took(lambda: x @ v)) for v in q])
+    assert min(a) / min(b) < 2, f"{min(a) * 1e3:.1f} ms against {min(b) * 1e3:.1f}"

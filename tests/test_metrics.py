@@ -84,7 +84,7 @@ def test_a_letter_is_the_questions_own_and_stands_in_the_reply(text, letters):
 
 @pytest.mark.parametrize("text", ["answer" + " " * 200_000, "*" * 200_000, "the answer is " * 20_000, "(" * 100_000 + "B", "A.\n" * 50_000, "<answer>" * 20_000, "\\boxed{" * 30_000])
 def test_long_replies_are_read_quickly(text):
-    t = time.perf_counter(); extract(text, "ABCD"); assert time.perf_counter() - t < 2
+    t = time.process_time(); extract(text, "ABCD"); assert time.process_time() - t < 2
 
 
 # ---- means

@@ -158,9 +158,9 @@ def test_leaves_are_what_json_says_at_the_place_they_say(value):
 
 
 def test_a_hostile_reply_is_read_quickly():
-    t0 = time.perf_counter()
+    t0 = time.process_time()
     for t in ("[" * 10**5, "{\"a\":" * 10**5, "{" + " " * 10**6, '{"a": "' + "\\" * 10**6, '{"a": ' + "9" * 10**6 + "}"): leaves(t)
-    assert time.perf_counter() - t0 < 2
+    assert time.process_time() - t0 < 2
 
 
 # ---- selection
