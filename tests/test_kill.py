@@ -144,6 +144,25 @@ def test_the_server_is_killed(undisturbed, kit, tmp_path, comes_back):
     assert place.run.aside == []; same(place, undisturbed)
 
 
+def test_the_disk_is_full_again_and_again(undisturbed, kit, tmp_path):
+    "A real file system under home and runs, a little larger each time: every stop is one line, and the end is that of a run with room."
+    disk, size, stops = tmp_path / "disk", 100, 0; disk.mkdir()
+    def mount(how): return subprocess.run(["mount", "-t", "tmpfs", "-o", f"{how}size={size}k", "tmpfs", str(disk)], capture_output=True).returncode
+    if os.geteuid() or mount(""): pytest.skip("no file system can be mounted here")
+    try:
+        with ChatServer(keep=False) as s:
+            place = Place(disk / "p", s.url, kit)
+            while True:
+                with place.start() as p: out, err = p.communicate(timeout=300)
+                if p.returncode == 0: break
+                assert p.returncode == 1 and err.count("\n") == 1 and ("No space left on device" in err or "disk is full" in err), err
+                assert not [f for f in place.files() if f.endswith(".tmp")]
+                stops, size = stops + 1, size + 360; assert size < 20_000 and mount("remount,") == 0
+        assert stops >= 8 and s.count <= CALLS * undisturbed.n + stops * WORKERS and place.run.aside == []
+        same(place, undisturbed); print(f"{stops} stops, {s.count - CALLS * undisturbed.n} of {CALLS * undisturbed.n} requests answered twice")
+    finally: subprocess.run(["umount", str(disk)], check=True)
+
+
 def test_two_runners_on_one_folder(undisturbed, kit, tmp_path):
     "Started at the same moment: one works, the other refuses; killed, the lock dies with its process."
     n = undisturbed.n
