@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['COLOURS', 'reported', 'reported_table', 'percent', 'core', 'told_here', 'subset', 'answered', 'with_error',
-           'measured', 'provenance', 'style', 'save']
+           'measured', 'shared', 'provenance', 'style', 'save']
 
 # %% ../nbs/43_report.ipynb #983948da
 import json
@@ -89,6 +89,14 @@ def measured(records: list[dict]) -> dict: # accuracy, se (0..1), n, videos, unp
     a = accuracy(records); _, se, _ = with_error([bool(r["correct"]) for r in records], records)
     if a.value in (0, 1): se = math.nan                 # no spread was seen, which is not the same as none
     return dict(accuracy=a.value, se=se, n=a.n, videos=a.videos, unparsed=a.unparsed, failed=a.failed)
+
+# %% ../nbs/43_report.ipynb #efb7d6db
+def shared(
+    records: dict,      # by row, those of its run
+) -> tuple[dict, int]:  # the same, of the questions that every row with any record answered; how many questions only some rows answered
+    "Rows of one table on the same questions."
+    ids = [{r["id"] for r in rs} for rs in records.values() if rs]; common = set.intersection(*ids) if ids else set()
+    return {k: [r for r in rs if r["id"] in common] for k, rs in records.items()}, len(set().union(*ids)) - len(common)
 
 # %% ../nbs/43_report.ipynb #00a975e9
 def provenance(runs): # DataFrame

@@ -1,5 +1,5 @@
 """The mini benchmark: what is committed is what the seed gives, every question is sound, and the checker notices when one is not."""
-import copy, json, shutil, subprocess, sys
+import copy, gzip, json, shutil, subprocess, sys
 from collections import Counter
 from pathlib import Path
 
@@ -278,6 +278,11 @@ def test_importing_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 def test_the_datasheet_shows_these_files(): assert mini.statistics(DATA) in (DATA / "README.md").read_text()
+
+def test_the_datasheet_says_how_large_the_recordings_are():
+    packed = (DATA / "calls.jsonl.gz").read_bytes(); text = gzip.decompress(packed); head = json.loads(text.splitlines()[0])
+    said = f"{head['calls']:,} recorded calls of the small model, {len(packed) / 1e6:.1f} MB ({len(text) / 1e6:.1f} MB unpacked)"
+    assert said in (DATA / "README.md").read_text(), said
 
 @pytest.mark.parametrize("name", DAYS)
 def test_subtitles_belong_to_this_video(name, bench):
