@@ -71,7 +71,8 @@ BUILDER = textwrap.dedent("""
             p = Parts(s, "w.jsonl")
             for i in range(40):
                 if i not in p: time.sleep(0.01); p.add(i, {"piece": i, "text": "é" * 300})
-            p.finish(); s.write("last.json", "done")
+            p.finish()
+        if "last.json" not in s: s.write("last.json", "done")
     """)
 
 
